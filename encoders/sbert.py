@@ -263,19 +263,17 @@ POOLINGS = {"pooling_mode_mean_tokens: True": "mean", "pooling_mode: mean": "mea
 def _pooling(folder: Path) -> str:
     """"mean" or "cls", as the config.json of the pooling says; "mean" without that file.
 
-    It is in 1_Pooling, or where modules.json says. InputError for modules and for pooling that we do not implement.
+    sentence-transformers names a module's folder by its place in modules.json and its kind. InputError for modules and
+    for pooling that we do not implement.
     """
     path = folder / "1_Pooling" / "config.json"
     order = folder / "modules.json"
     if order.exists():
-        with reading(order, "must list modules, each with its type and path"):
-            modules = {module["type"].split(".")[-1]: module["path"]
-                       for module in parse_json(order.read_bytes(), order, list)}
-            if [*modules] not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) \
-                    or modules["Transformer"]:
-                raise InputError(f"{order}: modules {modules} are not implemented; only Transformer in '', Pooling and "
-                                 "Normalize are, in this order")
-            path = folder / modules["Pooling"] / "config.json"
+        with reading(order, "must list modules, each with its type"):
+            modules = [module["type"].split(".")[-1] for module in parse_json(order.read_bytes(), order, list)]
+        if modules not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+            raise InputError(f"{order}: modules {modules} are not implemented; only Transformer, Pooling and Normalize "
+                             "are, in this order")
 
     raw = read_json(path) if order.exists() or path.exists() else {"pooling_mode": "mean"}
     check_implemented(path, raw, {"include_prompt": True})

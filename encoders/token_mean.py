@@ -22,18 +22,25 @@ class TokenMean:
 
     Nothing is trained for similarity here: two texts are close if they share words. Embeddings have a few directions in
     common, which would make every cosine large. Centred and whitened over the vocabulary (Su et al. 2021), they have
-    the same variance in every direction. Frequent tokens count less if their counts are known (token_weights).
+    the same variance in every direction. Frequent tokens count less if the checkpoint has COUNTS.
     `flops` counts the product with the whitening matrix.
     """
 
     def __init__(self, model: Llama, unit: bool = True):
-        self.table = model.weights["model.embed_tokens.weight"]
-        self.weights = token_weights(model)
+        self.table = model.weights["model.embed_tokens.weight"]                            # [V, D]
+        self.weights = torch.ones(len(self.table), device=self.table.device)               # of each token in a mean [V]
         self.tokenizer = model.tokenizer
         self.mean = self.table.mean(0, dtype=torch.float32)
         self.unit = unit
         self.flops = 0
         self.fingerprint = f"whitened mean {model.fingerprint}"
+
+        # SIF (Arora, Liang and Ma 2017): a / (a + p), where p is a token's share of all tokens.
+        path = model.folder and model.folder / COUNTS
+        if path and path.exists():
+            with reading(path, f"counts must be {len(self.table)} numbers"):
+                counts = torch.tensor(read_json(path)["counts"], dtype=torch.float64).view(len(self.table))
+            self.weights = (RARE / (RARE + counts / counts.sum())).to(self.weights)
 
     @cached_property
     def whitening(self) -> torch.Tensor:
@@ -59,20 +66,3 @@ class TokenMean:
         self.flops += 2 * len(sentences) * self.whitening.numel()
         vectors = (torch.stack(means) @ self.whitening).cpu()
         return F.normalize(vectors, dim=-1) if self.unit else vectors
-
-
-def token_weights(model: Llama) -> torch.Tensor:
-    """The weight of each token in a mean, [V].
-
-    If the checkpoint has COUNTS, it is a / (a + p), and p is the token's share of all tokens (SIF: Arora, Liang and Ma
-    2017). Otherwise all tokens count alike.
-    """
-    table = model.weights["model.embed_tokens.weight"]
-    path = model.folder and model.folder / COUNTS
-    if not path or not path.exists():
-        return torch.ones(len(table), device=table.device)
-
-    with reading(path, f"counts must be {len(table)} numbers"):
-        counts = torch.tensor(read_json(path)["counts"], dtype=torch.float64).view(len(table))
-    p = counts / counts.sum()
-    return (RARE / (RARE + p)).float().to(table.device)

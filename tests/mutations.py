@@ -238,7 +238,7 @@ PECAN = {
             "vectors, flops = node_vectors(path, self.encoder, texts)\n        vectors = vectors.roll(1, 0)\n"),
         "similarity to a constant text": ("self.encoder.encode([question])", "self.encoder.encode([\"Who?\"])"),
     },
-    "test_tokenizer.py::test_edges_of_bullets_whose_characters_take_many_tokens": {
+    "test_tokenizer.py::test_a_thought_is_no_reply": {
         "a thought is part of the summary": ("text = without_thought(text)", "pass"),
     },
 }

@@ -5,7 +5,6 @@ The attention of these checkpoints is peaky enough to show a bug. With the usual
 standard deviation of 0.15 and the norms are perturbed; those of Qwen3's heads lie around 2. The original context of the
 llama3 scaling is 64 positions, so that all three of its bands act within the length of a test.
 """
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +28,11 @@ SMALL = {"vocab_size": 480, "hidden_size": 64, "intermediate_size": 96, "num_hid
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------
 
-def write_checkpoint(folder, seed=0, shard=None, dialect=5, **changes) -> Path:
+def write_checkpoint(folder, seed=0, shard=None, **changes) -> Path:
     """Write a random Llama in Hugging Face's format, with the embedded model's tokenizer, and return its folder.
 
     `changes` replace entries of SMALL; a model_type makes a Qwen2, a Qwen3 or a Mistral. `shard` is the largest size of
-    a weight file, such as "100KB". `dialect` is the major version of transformers whose config.json is written, 4 or 5.
+    a weight file, such as "100KB".
     """
     torch.manual_seed(seed)
     config = AutoConfig.for_model(**{"model_type": "llama"} | SMALL | changes)
@@ -49,20 +48,7 @@ def write_checkpoint(folder, seed=0, shard=None, dialect=5, **changes) -> Path:
     model.save_pretrained(folder, **sizes)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / name, folder)
-
-    if dialect == 4:
-        rewrite_for_version_4(Path(folder) / "config.json")
     return Path(folder)
-
-
-def rewrite_for_version_4(path: Path):
-    """Rewrite a config.json of transformers 5 as version 4 wrote it."""
-    config = json.loads(path.read_text())
-    rope = config.pop("rope_parameters")
-    config["rope_theta"] = rope.pop("rope_theta")
-    config["torch_dtype"] = config.pop("dtype")
-    config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
-    path.write_text(json.dumps(config))
 
 
 def hugging_face(folder, dtype=torch.float32, attention="eager") -> PreTrainedModel:
@@ -110,11 +96,6 @@ def written_out(model, ids: list[int]):
     cache = Cache(model, 1, T)
     hidden, a = model.forward(torch.tensor([ids]), torch.arange(T)[None], cache, T)
     return model.logits(hidden[0]), a[0], cache
-
-
-def causal(length: int) -> torch.Tensor:
-    """The mask [1, T, T] of a whole prompt."""
-    return torch.ones(1, length, length, dtype=torch.bool).tril()
 
 
 # --- prompts --------------------------------------------------------------------------------------------------------

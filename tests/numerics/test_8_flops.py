@@ -67,8 +67,8 @@ def test_rows_that_run_together_cost_what_they_cost_alone(model, ids):
     """For rows of 40 and 10 tokens, then 3 and 6 more, neither padding nor the longer row's keys count."""
     cache = Cache(model, 2, 100)
     before = model.spent()
-    model.read(cache, [[(None, ids(40))], [(None, ids(10))]])
-    model.read(cache, [[(None, ids(3))], [(None, ids(6))]])
+    for lengths in ((40, 10), (3, 6)):
+        model.read(cache, [[(None, ids(n))] for n in lengths])
     alone = sum(flops_of(model.config, *row) for row in ((40, 40), (10, 10), (3, 43), (6, 16)))
     assert model.spent(before) == (alone, 40 + 10 + 3 + 6)
 

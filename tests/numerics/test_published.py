@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 
+import naive_points
 import pytest
 import torch
 from oracle import (
@@ -27,7 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import pecan
 from core.settings import Settings
 from llama import Cache, Llama
-from pecan import ANSWER, ASK, Graph, Node, Search, bullets
+from pecan import ANSWER, ASK, Graph, Node, Search
 
 pytestmark = pytest.mark.slow
 
@@ -158,14 +159,11 @@ def test_a_reply_and_its_edges(anywhere, theirs, prompt, written):
     assert (behind <= 2 * rounding(anywhere) * logits.abs().max()).all(), behind
 
     rows = to_nodes(attention[len(ids):], [spans[j] for j in range(len(TEXTS))])           # [T, N]
-    t = anywhere.tokenizer
-    text = t.decode(reply)
-    ends = [len(t.decode(reply[:n])) for n in range(len(reply) + 1)]
-    found = bullets(text, complete=len(reply) < LIMIT)
-    assert len(found) > 1
-    for point, spans in zip(points, found, strict=True):
-        assert point.text.split() == " ".join(text[start:end] for start, end in spans).split()
-        e = rows[[x for x in range(len(reply)) if any(ends[x] < b and ends[x + 1] > a for a, b in spans)]].mean(0)
+    bullets = naive_points.points(anywhere.tokenizer, reply, cut=len(reply) == LIMIT)
+    assert len(bullets) > 1
+    for point, tokens in zip(points, bullets.values(), strict=True):
+        assert point.text == anywhere.tokenizer.decode([reply[x] for x in tokens]).strip()
+        e = rows[tokens].mean(0)
         assert_rounded(torch.tensor(point.e), e / e.sum(), anywhere, point.text)
         assert e.sum() < .5, "most attention goes elsewhere, so e is normalised"
 

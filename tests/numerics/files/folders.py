@@ -96,38 +96,32 @@ def read(folder: Path, name="config.json") -> dict:
     return json.loads((folder / name).read_text("utf-8"))
 
 
-def change(folder: Path, name="config.json", **values):
-    """Change values of a JSON file, which may be missing; None removes one."""
-    old = read(folder, name) if (folder / name).exists() else {}
-    write(folder, name, {key: value for key, value in (old | values).items() if value is not None})
-
-
-def change_tensors(folder: Path, **tensors):
-    """Change tensors of model.safetensors; None removes one."""
-    path = folder / "model.safetensors"
-    tensors = load_file(path) | tensors
-    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
-
-
-# --- damage ---------------------------------------------------------------------------------------------------------
+# --- files and damage -----------------------------------------------------------------------------------------------
 
 def each(table: dict) -> list[tuple]:
     """The rows (file, damage, words of the error) of a table {file: [(damage, words), ..]}."""
     return [(name, *row) for name, rows in table.items() for row in rows]
 
 
-def assert_refused(load, folder: Path, name: str, damage, words: str):
-    """Damage a file: a dict changes some of its values or tensors, a function the folder, and anything else replaces
-    the file. Loading the folder must then raise an InputError of one line, which begins with the folder and matches
-    `words`."""
-    if callable(damage):
-        damage(folder)
-    elif not isinstance(damage, dict):
-        write(folder, name, damage)
-    elif name == "model.safetensors":
-        change_tensors(folder, **damage)
+def put(folder: Path, name: str, content):
+    """Change a file. A dict changes some of its values or tensors, and None removes one; a function changes the folder;
+    anything else replaces the file, which may be missing."""
+    path = folder / name
+    if callable(content):
+        content(folder)
+    elif not isinstance(content, dict):
+        write(folder, name, content)
+    elif path.suffix == ".safetensors":
+        save_file({name: tensor for name, tensor in (load_file(path) | content).items() if tensor is not None}, path)
     else:
-        change(folder, name, **damage)
+        old = read(folder, name) if path.exists() else {}
+        write(folder, name, {key: value for key, value in (old | content).items() if value is not None})
+
+
+def assert_refused(load, folder: Path, name: str, damage, words: str):
+    """Damage a file as `put` does. Loading the folder must then raise an InputError of one line, which begins with the
+    folder and matches `words`."""
+    put(folder, name, damage)
     with pytest.raises(InputError, match=words) as error:
         load(folder)
     assert str(error.value).startswith(str(folder)) and "\n" not in str(error.value)
@@ -168,9 +162,12 @@ def trained_bpe(specials: tuple, words: str) -> str:
     return t.to_str()
 
 
-def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, flags=None, new=(), words="Llama 3", **settings):
-    """The folder of a byte-level BPE; its vocabulary ends before id 600. `new` tokens are added to tokenizer.json."""
+def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, flags=None, new=(), words="Llama 3", more=None,
+              **settings):
+    """The folder of a byte-level BPE; its vocabulary ends before id 600. `new` tokens and `more` settings are added to
+    tokenizer.json."""
     write(folder, "tokenizer.json", trained_bpe(tuple(specials), words))
+    put(folder, "tokenizer.json", more or {})
     edit_added_tokens(folder, flags or {}, new)
     write_settings(folder, template, **{"tokenizer_class": "PreTrainedTokenizerFast"} | settings)
 
@@ -185,7 +182,7 @@ def edit_added_tokens(folder: Path, flags: dict, new=()):
     raw = read(folder, "tokenizer.json")
     more = [dict.fromkeys(("single_word", "lstrip", "rstrip"), False) | token | {"id": len(raw["model"]["vocab"]) + n}
             for n, token in enumerate(new)]
-    change(folder, "tokenizer.json", added_tokens=[token | flags for token in raw["added_tokens"]] + more)
+    put(folder, "tokenizer.json", {"added_tokens": [token | flags for token in raw["added_tokens"]] + more})
 
 
 @cache
@@ -219,11 +216,6 @@ LONG = {"truncation": {"direction": "Right", "max_length": 5, "strategy": "Longe
                     "pad_type_id": 0, "pad_token": "<s>"}}
 
 
-def cut_and_padded(folder):
-    write_bpe(folder)
-    change(folder, "tokenizer.json", **LONG)
-
-
 def write_llama(folder, metaspace=False, flags=None, model_type="llama", **settings):
     """tokenizer.json as Llama 2 has it, whose normaliser writes blanks, or with a Metaspace as Mistral 0.3."""
     write_sentencepiece(folder, added_tokens_decoder={})
@@ -247,6 +239,7 @@ BPE = {
               "new": listed(["<think>", "</think>"], special=False), "files": {"config.json": {"model_type": "qwen3"}}},
     "SmolLM2": {"words": "SmolLM2", "tokenizer_class": "GPT2Tokenizer",
                 "files": {"config.json": {"model_type": "llama"}}},
+    "truncation and padding": {"more": LONG},
     "words that end a turn": {"template": PLAIN.replace("['content'] + '", "['content'] + ' END</s>")},
     "generation": {"template": GENERATION}, "several templates": {"template": TEMPLATES},
     "chat_template.jinja": {"template": TEMPLATES, "files": {"chat_template.jinja": LLAMA31}},
@@ -284,7 +277,6 @@ SENTENCEPIECE = {
     "tokenizer.model and added_tokens.json": {"without": "added_tokens_decoder", "files": {
         "added_tokens.json": {name: PIECES + n for n, name in enumerate(CHAT)}}},
 }
-FOLDERS = {"truncation and padding": cut_and_padded, **{
-    name: partial(writer, **settings)
-    for writer, rows in ((write_bpe, BPE), (write_llama, LLAMA), (write_sentencepiece, SENTENCEPIECE))
-    for name, settings in rows.items()}}
+FOLDERS = {name: partial(writer, **settings)
+           for writer, rows in ((write_bpe, BPE), (write_llama, LLAMA), (write_sentencepiece, SENTENCEPIECE))
+           for name, settings in rows.items()}

@@ -30,10 +30,10 @@ from folders import (
     SPECIALS,
     SUMMARY,
     assert_refused,
-    change,
     each,
     edit_added_tokens,
     listed,
+    put,
     read,
     write_bpe,
     write_llama,
@@ -47,7 +47,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from core.files import InputError
 from llama import Llama
-from model import tokenizer
 from model.tokenizer import Tokenizer
 from pecan import ANSWER, answer_turn, information_points, node_line, question_prompt, summary_prompt, tokens_of
 
@@ -183,21 +182,18 @@ def test_a_document_cannot_smuggle_in_special_tokens(either):
     assert t.decode(t.encode(NASTY)) == NASTY and t.decode(special + t.encode("Tom")) == "Tom"
 
 
-@pytest.mark.parametrize("write", [write_bpe, write_sentencepiece])
+@pytest.mark.parametrize("write", [write_bpe, write_sentencepiece,
+                                   partial(write_bpe, new=listed(["Kittenish"], special=False))])
 def test_a_tokenizer_fits_its_model(tmp_path, write):
-    """The embeddings must have a row for each word and for each token of the template (here after all words), and for
-    added words."""
+    """The embeddings must have a row for each word, for each token of the template (in the second folder after all
+    words), and for added words."""
     write(tmp_path)
     t = Tokenizer(tmp_path)
-    rows = 1 + max(*t.plain.get_vocab(with_added_tokens=False).values(), t.special.token_to_id("<|im_end|>"))
-    Tokenizer(tmp_path, rows)
-    with pytest.raises(InputError, match=f"gives ids up to {rows - 1}, and vocab_size of config.json is {rows - 1}"):
-        Tokenizer(tmp_path, rows - 1)
-
-    write_bpe(tmp_path, new=listed(["Kittenish"], special=False))
-    word, = Tokenizer(tmp_path).encode("Kittenish")
-    with pytest.raises(InputError, match=f"gives ids up to {word}"):
-        Tokenizer(tmp_path, word)
+    words = t.plain.get_vocab(with_added_tokens=False).values()
+    last = max(*words, *t.encode("Kittenish"), t.special.token_to_id("<|im_end|>"))
+    Tokenizer(tmp_path, last + 1)
+    with pytest.raises(InputError, match=f"gives ids up to {last}, and vocab_size of config.json is {last}"):
+        Tokenizer(tmp_path, last)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["bytes", "unknown characters"])
@@ -255,18 +251,6 @@ def test_bytes_that_are_no_character_keep_all_others_in_place(either):
     assert [text[start:end] for start, end in spans if text[start:end] in "ab"] == ["a", "b"]
 
 
-def test_a_long_text_is_encoded_in_parts(either, monkeypatch):
-    """200 MB in one call would take all memory."""
-    plain = either.plain
-    text = " ".join([*NODES.values(), "東京都" * 20, NASTY, ". . .  \n\n two"] * 3)
-    whole = plain.encode(text, add_special_tokens=False).ids
-    lengths = []
-    watched = SimpleNamespace(encode=lambda part, **how: lengths.append(len(part)) or plain.encode(part, **how))
-    monkeypatch.setattr(tokenizer, "PART", 160)
-    monkeypatch.setattr(either, "plain", watched)
-    assert either.encode(text) == whole and max(lengths) <= 160 < len(text)
-
-
 def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
     """Decoding every prefix would take hundreds."""
     ids = either.encode("東京 Tom\n" * 100)
@@ -279,22 +263,15 @@ def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
     assert len(decoded) < 10 * len(ids)
 
 
-def test_edges_of_bullets_whose_characters_take_many_tokens(either):
-    """The first bullet attends to node 0 alone, the second to node 1 alone. A thought is no bullet, ended or not."""
-    texts = ["<thinking>\n* Who?\n</thinking>\n\n", "* 東京は日本の首都です\n", "* 京都は古い都です👍🏽"]
-    ids = [either.encode(text) for text in texts]
-    a = torch.cat([row.expand(len(some), 2) for row, some in zip(torch.tensor([[1., 1], [1, 0], [0, 1]]), ids)])
-    points = information_points(either, sum(ids, []), a, 999, False)
-    assert [(f"* {point.text}", point.e) for point in points] == [(texts[1].strip(), [1, 0]), (texts[2], [0, 1])]
-
-
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("marks", [
     ("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"), ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>")], ids=str)
 def test_a_thought_is_no_reply(tmp_path, marks, special):
-    """Also if its marks are special tokens, which decoding leaves out. A reply may be cut before the thought ends."""
+    """Also if its marks are special tokens, which decoding leaves out. A reply may be cut before the thought ends. Of a
+    summary, the only bullet is the one behind the thought; token x attends to "node" x alone, so its edges show whose
+    attention counts."""
     write_bpe(tmp_path, new=listed(marks, special=special))
     t = Tokenizer(tmp_path)
     begin, end = ([t.special.token_to_id(mark)] for mark in marks)
@@ -302,7 +279,11 @@ def test_a_thought_is_no_reply(tmp_path, marks, special):
     reply = t.encode("\n\n* 東京")
     for ids in reply, cut + end + reply, cut[1:] + end + reply:
         assert t.reply(ids) == "* 東京" and not t.thinking(ids)
-    assert t.reply(cut) == "" and t.thinking(cut) and not information_points(t, cut, None, 999, False)
+        (text, edges), = information_points(t, ids, torch.eye(len(ids)), 999, False)
+        first = len(ids) - len(t.encode("東京"))
+        assert text == "東京" and not any(edges[:first]) and all(edges[first:])
+    assert t.reply(cut) == "" and not information_points(t, cut, None, 999, False)
+    assert t.thinking(t.encode("\n") + cut) and not t.thinking(t.encode("Yes ") + cut)
 
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
@@ -329,7 +310,7 @@ def test_golden_ids_of_llama_3(tmp_path):
 def no_merges(folder):
     """Every letter is a token, so after a blank Yes and No begin with the same one."""
     model = read(folder, "tokenizer.json")["model"]
-    change(folder, "tokenizer.json", model=model | {"merges": [], "ignore_merges": False})
+    put(folder, "tokenizer.json", {"model": model | {"merges": [], "ignore_merges": False}})
     write_settings(folder, LLAMA2)
 
 
