@@ -1,5 +1,4 @@
-"""The command lines: help and examples, errors, terminals, threads."""
-import argparse
+"""The command lines: errors, terminals, threads."""
 import io
 import os
 import re
@@ -18,34 +17,9 @@ from core.command import user_errors
 from core.files import InputError, OutputError
 from data import Answer
 from evaluation import models
-from tiny import world
-from view import annotate, ask, page, search
+from view import ask
 
 STORY = str(ROOT / "tiny" / "story.txt")
-MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "view.search": search,
-         "tiny.world": world}
-
-
-@pytest.mark.parametrize("name", MAINS)
-def test_help_has_examples_that_are_understood(name, capsys, monkeypatch):
-    """They are the commands of the text. Each is a command of this project with existing options."""
-    with pytest.raises(SystemExit):
-        MAINS[name].main(["--help"])
-    text = getattr(MAINS[name], "TEXT", MAINS[name].__doc__)
-    examples = re.findall("(?m)^    ((?:python|torchrun) .*?)(?:  .*| > .*)?$", text)
-    shown = capsys.readouterr().out.partition("\nexamples:\n")[2]
-    assert examples and all(f"  {example}" in shown for example in examples)
-
-    understood = argparse.ArgumentParser.parse_args
-
-    def stop(parser, argv):
-        raise EOFError(understood(parser, argv))
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
-    for example in examples:
-        _, command, *arguments = shlex.split(re.sub("^(python -m|torchrun --nproc-per-node 2) ", "python ", example))
-        with pytest.raises(EOFError):
-            MAINS[command].main(arguments)
-
 
 @pytest.mark.slow
 def test_eval_may_be_a_link_and_have_no_docstrings(tmp_path):
