@@ -32,9 +32,7 @@ def draw(tmp_path, monkeypatch):
         assert {path.name for path in tmp_path.glob("picture*.svg")} == {
             f"picture-{table}-{name}.svg" for name in runs if runs[name]}
         return figures
-    yield show
-    monkeypatch.undo()
-    pyplot.close("all")
+    return show
 
 
 def whiskers(axis) -> set:
