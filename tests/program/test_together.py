@@ -123,6 +123,7 @@ def test_only_a_call_that_does_not_fit_alone_fails_its_construction():
 
 
 @pytest.mark.parametrize("window, device, wanted", table("""
+    256    | cpu  | 32
     512    | cpu  | 32
     1024   | cpu  | 16
     8192   | cpu  | 2
