@@ -2,10 +2,12 @@
 
 python tests/documents/test_readme.py      corrects the line numbers in the documents
 """
+import argparse
 import contextlib
 import io
 import math
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +16,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
+import eval as evaluation  # noqa: E402
 from core.settings import PASS  # noqa: E402
 from evaluation.cost import bytes_of_pass  # noqa: E402
 from model.checkpoint import read_config, tensor_shapes  # noqa: E402
-from view.ask import main  # noqa: E402
+from tiny import world  # noqa: E402
+from view import annotate, ask, page, search  # noqa: E402
 
 README = ROOT / "README.md"
 LISTED = [name for name in subprocess.run(
@@ -77,8 +81,8 @@ def test_the_lines_of_python_in_the_readme():
 def test_the_search_in_the_readme(tmp_path, capsys):
     """The command prints every line of the README's trace."""
     shown, = re.findall(r"```\n(When did Selma move\?\n.*?)```", README.read_text(encoding="utf-8"), re.S)
-    main([str(ROOT / "tiny" / "story.txt"), "When did Selma move?", "--trace", "--device", "cpu",
-          "--graph", str(tmp_path / "graph.json")])
+    ask.main([str(ROOT / "tiny" / "story.txt"), "When did Selma move?", "--trace", "--device", "cpu",
+              "--graph", str(tmp_path / "graph.json")])
     printed = capsys.readouterr().out.splitlines()
     for line in shown.splitlines():
         assert line in printed or line.strip() == "..."
@@ -97,41 +101,50 @@ def test_the_memory_in_the_documents():
                                                    for each in passes]
 
 
-# Commands in the documents that need only the repository, and the test that runs each, or .ci/run.
-RUN_BY = {
-    "pip install -r requirements.txt": ".ci/run",
-    'python pecan.py tiny/story.txt "When did Selma move?"': "test_the_search_in_the_readme",
-    "pip install -r requirements.txt && python eval.py": ".ci/run",
-    "pip install -r requirements.txt -r tests/requirements.txt && pytest": ".ci/run",
-    "pip install -r requirements.txt -r tests/requirements.txt": ".ci/run",
-    "pytest": ".ci/run",
-    "pytest tests/numerics": ".ci/run",
-    'pytest tests/numerics -m "not slow"': ".ci/run",
-    "ruff check": "test_ruff_finds_nothing",
-    "python tests/mutations.py": ".ci/run",
-    "python tests/documents/test_readme.py": "test_lines_and_names",
-    "python tests/documents/test_demo.py": "test_the_notebook_gives_what_it_stores",
-    'python pecan.py tiny/story.txt "When did Selma move?" --trace': "test_the_search_in_the_readme",
-    'python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl': "test_the_commands_of_view",
-    "python -m view.page selma.jsonl -o selma.html": "test_the_commands_of_view",
-    "python -m view.annotate -o docs/annotated.html": "test_the_page_in_the_documents_is_the_one_that_is_made",
-    "python -m view.search -o docs/search.html": "test_the_page_of_a_search_is_the_one_that_is_made",
-    "python tests/documents/test_images.py": "test_pictures_have_the_text_of_todays_pages",
-    "python eval.py --score results/embedded/pecan.jsonl": "test_predictions_are_scored_again",
-    "python eval.py --dry-run": "test_a_real_run_costs_what_the_dry_run_says",
-    "torchrun --nproc-per-node 2 eval.py": "test_a_killed_run_goes_on",
-    "python tests/benchmark.py --short": "test_the_benchmark_in_its_short_form",
-}
+# --- commands -------------------------------------------------------------------------------------------------------
+
+MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "view.search": search,
+         "tiny.world": world}
 
 
-@each_document
-def test_every_command_is_run(path):
-    """A test or .ci/run runs each command, except in a block with the comment "# needs ..."."""
-    for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
-        lines = [] if "# needs " in block else block.replace("\\\n", " ").splitlines()
-        for command in filter(None, (re.sub(r"\s+", " ", line.split("#")[0]).strip() for line in lines)):
-            assert command in RUN_BY, f"no test runs {command!r}"
-            assert RUN_BY[command] == ".ci/run" or f"def {RUN_BY[command]}(" in TESTS, f"there is no {RUN_BY[command]}"
+@pytest.fixture
+def understood(monkeypatch):
+    """A function that asserts that a command is one of this project, with existing options."""
+    parse_args = argparse.ArgumentParser.parse_args
+
+    def stop(parser, argv):
+        raise EOFError(parse_args(parser, argv))
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+
+    def check(command):
+        command = re.sub("^(python -m|torchrun --nproc-per-node 2) ", "python ", command)
+        _, name, *arguments = shlex.split(command, comments=True)
+        with pytest.raises(EOFError):
+            MAINS[name].main(arguments)
+    return check
+
+
+@pytest.mark.parametrize("name", MAINS)
+def test_help_has_examples_that_are_understood(name, capsys, understood):
+    """They are the commands of the text."""
+    text = getattr(MAINS[name], "TEXT", MAINS[name].__doc__)
+    examples = re.findall("(?m)^    ((?:python|torchrun) .*?)(?:  .*| > .*)?$", text)
+    for example in examples:
+        understood(example)
+    with pytest.raises(SystemExit):
+        MAINS[name].main(["--help"])
+    shown = capsys.readouterr().out.partition("\nexamples:\n")[2]
+    assert examples and all(f"  {example}" in shown for example in examples)
+
+
+def test_every_command_is_understood(understood):
+    """Those that need the network or a checkpoint, too."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    blocks = "\n".join(re.findall(r"(?s)```sh\n(.*?)```", text)).replace("\\\n", " ")
+    for command in re.findall(r"(?m)^ *((?:python|torchrun) (?!tests/).*)$", blocks):
+        understood(command)
+    for path in re.findall(r"\btests/[\w/.]+", blocks):
+        assert (ROOT / path).exists(), f"there is no {path}"
 
 
 if __name__ == "__main__":

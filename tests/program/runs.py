@@ -1,4 +1,4 @@
-"""Runs of eval.py, the files that a run leaves, and tables of statements."""
+"""Runs of eval.py, files of rows, and tables of statements."""
 import contextlib
 import io
 import json
@@ -23,12 +23,6 @@ def run(*arguments, code=0):
 def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """The bytes of every file in a folder, except vectors: the order of a safetensors file's header varies."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.suffix != ".vectors"}
 
 
 def table(text: str) -> list[list[str]]:

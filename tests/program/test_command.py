@@ -1,8 +1,6 @@
-"""The command lines: help and examples, errors, terminals, threads."""
-import argparse
+"""The command lines: errors, terminals, threads."""
 import io
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -13,47 +11,13 @@ import pytest
 import torch
 from runs import ROOT, table
 
-import eval as evaluation
 from core.command import user_errors
 from core.files import InputError
 from data import Answer
 from evaluation import models
-from tiny import world
-from view import annotate, ask, page, search
+from view import ask
 
 STORY = str(ROOT / "tiny" / "story.txt")
-MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "view.search": search,
-         "tiny.world": world}
-
-
-@pytest.mark.parametrize("name", MAINS)
-def test_help_has_examples_that_are_understood(name, capsys, monkeypatch):
-    """They are the commands of the text. Each is a command of this project with existing options."""
-    with pytest.raises(SystemExit):
-        MAINS[name].main(["--help"])
-    text = getattr(MAINS[name], "TEXT", MAINS[name].__doc__)
-    examples = re.findall("(?m)^    ((?:python|torchrun) .*?)(?:  .*| > .*)?$", text)
-    shown = capsys.readouterr().out.partition("\nexamples:\n")[2]
-    assert examples and all(f"  {example}" in shown for example in examples)
-
-    understood = argparse.ArgumentParser.parse_args
-
-    def stop(parser, argv):
-        raise EOFError(understood(parser, argv))
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
-    for example in examples:
-        _, command, *arguments = shlex.split(re.sub("^(python -m|torchrun --nproc-per-node 2) ", "python ", example))
-        with pytest.raises(EOFError):
-            MAINS[command].main(arguments)
-
-
-@pytest.mark.slow
-def test_eval_may_be_a_link_and_have_no_docstrings(tmp_path):
-    """Python leaves docstrings out if it is told so."""
-    (tmp_path / "eval.py").symlink_to(ROOT / "eval.py")
-    done = subprocess.run([sys.executable, "-OO", tmp_path / "eval.py", "--version"], capture_output=True, text=True)
-    assert done.stdout == f"eval.py {evaluation.VERSION}\n"
-
 
 @pytest.mark.parametrize("raised, code, said", [
     (InputError("x is wrong"), 2, "error: x is wrong\n"),
@@ -109,17 +73,11 @@ def test_a_terminal_need_not_know_every_character(encoding, monkeypatch):
     assert user_errors(main) == "Zoë, 東京 👍🏽\n".encode(encoding, "backslashreplace")
 
 
-def test_a_question_that_is_blank_or_no_utf_8_is_one_line(tmp_path, monkeypatch, capsys):
-    """Before a model is loaded or a graph is built. (A Latin-1 terminal's byte becomes half a surrogate pair.)"""
-    monkeypatch.chdir(tmp_path)
-    assert ask.main([STORY, "Where is Zo\udceb?"]) == 2
-    printed = capsys.readouterr()
-    assert re.fullmatch("error: questions 'Where is Zo.*\n", printed.err) and not printed.out + "".join(os.listdir())
-    assert ask.main([STORY, "Where?", " "]) == 2 and capsys.readouterr().err == "error: a question is empty\n"
-
-
-# What follows pecan.py and the document, and what its error names.
+# What follows pecan.py and the document, and what its error names. (A Latin-1 terminal's byte becomes half a surrogate
+# pair.)
 SLIPS = """
+'Where?' ' '                        | a question is empty
+'Where is Zo\udceb?'                | questions 'Where is Zo
 --trace 'Who is Selma?'             | --trace: took 'Who is Selma?'
 'Who is Selma?' --trace When?       | --trace: took 'When?'
 'Who is Selma?' --confidence 2      | confidence is 2.0; it must be
@@ -141,8 +99,10 @@ def test_slips_are_named_before_a_model_is_loaded(line, said, tmp_path, monkeypa
         assert ask.main([STORY, *shlex.split(line)]) == 2
     except SystemExit as end:                               # argparse's
         assert end.code == 2
-    lines = capsys.readouterr().err.replace(os.sep, "/").splitlines()
+    printed = capsys.readouterr()
+    lines = printed.err.replace(os.sep, "/").splitlines()
     assert any(said in line for line in lines) and len(lines) <= (2 if "'" in line else 4)
+    assert not printed.out and os.listdir() == ["there.jsonl"]
 
 
 @pytest.mark.parametrize("file", ["view/page.py", "view/annotate.py", "view/search.py", "tiny/world.py"])

@@ -7,11 +7,9 @@ import pytest
 from oracle import write_checkpoint
 from runs import ROOT, run, write_lines
 
-from core.settings import resolve
 from data import EMBEDDED
 from evaluation import cost
-from llama import Cache, Llama, flops_of, length_of
-from pecan import limit_and_room, node_line, question_prompt, room_for_nodes, summary_prompt
+from llama import Cache, Llama, flops_of
 
 
 def test_the_cost_of_a_generation_is_what_it_costs(tiny, ids):
@@ -95,34 +93,24 @@ def test_a_pass_is_measured_as_it_runs(tiny, monkeypatch, spy, rows, length, cac
         assert positions[0].tolist() == [*range(cached, cached + length)]
 
 
-@pytest.mark.parametrize("options, width, batch", [([], 4, 16), (["--dtype", "float16", "--batch", 99], 2, 99)])
-def test_the_dry_run_counts_bytes(tiny, tmp_path, spy, options, width, batch):
-    """Those of the weights and of the largest pass: of a construction, a search, or the whole document, whose window is
-    its own. (Each passage is a chunk, and both the search and the whole document fill their windows.)"""
+@pytest.mark.parametrize("method, dtype, batch", [
+    ("pecan", "float32", 7), ("pecan", "float32", 99), ("whole", "float16", 16)])
+def test_the_dry_run_counts_bytes(tmp_path, spy, method, dtype, batch):
+    """Those of the weights and of the largest pass of the run: a batch of summaries, or the whole document."""
     row = json.loads(EMBEDDED.read_text().splitlines()[1])
-    row["questions"] = row["questions"][:1]
-    data = write_lines(tmp_path / "mine.jsonl", [row])
+    data = write_lines(tmp_path / "mine.jsonl", [row | {"questions": row["questions"][:1]}])
+    command = "--dataset", data, "--method", method, "--dtype", dtype, "--chunk", 50, "--batch", batch
     devices = spy("choose_device", cost)
-    said = estimate("--dataset", data, *options, "--chunk", 50, "--device=cpu:0")
+    said = estimate(*command, "--device=cpu:0")[method]["bytes"]
+    assert devices[0][0][:2] == ("cpu:0", dtype)
 
-    config, t = tiny.config, tiny.tokenizer
-    assert devices[0][0] == ("cpu:0", "float16" if options else "auto", config.dtype)
-    s = resolve(tiny.folder, config.max_length, None, {"chunk": 50})
-    lengths = [length_of(node_line(t, None, text)) for text in row["passages"]]
-    limit, room = limit_and_room(t, s)
-    levels = list(cost.construction(lengths, room, limit, 50))
-    instruction = length_of(summary_prompt(t, []))
-    batches = [(min(batch, len(level)), instruction + max(tokens for tokens, _ in level)) for level in levels]
-    question = row["questions"][0]["question"]
-    read = room_for_nodes(t, question_prompt(t, question), question, s)
-    prompt = s.window - s.answer_tokens
-    assert len(levels) > 2
-
-    weights = width * sum(weight.numel() for weight in tiny.weights.values())
-    pecan = [cost.bytes_of_pass(config, width, n * tokens, n * (tokens + limit)) for n, tokens in batches]
-    pecan.append(cost.bytes_of_pass(config, width, read, s.window, prompt))
-    whole = cost.bytes_of_pass(config, width, 512 - s.answer_tokens, 512)
-    assert (said["pecan"]["bytes"], said["whole"]["bytes"]) == ([weights + max(pecan)], [weights + whole])
+    calls = spy("forward", Llama)
+    run(*command, "--output", tmp_path / "r")
+    model = calls[0][0][0]
+    width = model.dtype.itemsize
+    passes = [cost.bytes_of_pass(model.config, width, tokens.numel(), len(tokens) * memory.capacity, *keys)
+              for (_, tokens, _, memory, *keys), _ in calls]
+    assert said == [sum(weight.nbytes for weight in model.weights.values()) + max(passes)]
 
 
 def test_table_a4_at_the_papers_lengths():

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from filelock import FileLock
-from runs import ROOT, files, run, table, write_lines
+from runs import ROOT, run, table, write_lines
 
 import eval as command_line
 from baselines.bm25 import BM25
@@ -51,6 +51,12 @@ def undisturbed(three, tmp_path_factory):
 def go(three, tmp_path):
     """A function that runs eval.py over `three`, with the output folder r."""
     return partial(run, "--dataset", three, "--output", tmp_path / "r")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file in a folder, except vectors: the order of a safetensors file's header varies."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.suffix != ".vectors"}
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------

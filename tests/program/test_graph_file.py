@@ -1,14 +1,13 @@
 """What is kept on disk: graphs, summaries of an interrupted construction, vectors; how damage is noticed."""
 import os
 import random
-import re
 import threading
 from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
 import torch
-from runs import ROOT
+from runs import ROOT, table
 
 import core.together
 import pecan
@@ -134,21 +133,19 @@ STRANGE = rb"""
 [[1], 0, 0.5],
 {"level": 1, "text": "\ud800"},
 null
-{}"""
+{}""".splitlines(keepends=True)
 
 
 def damages(content: bytes):
-    """Yield the content with a bit, a digit, a cut or a line changed: 10 of each kind."""
+    """Yield the content with a bit or a line changed, or cut off."""
     rng = random.Random(0)
     lines = content.splitlines(keepends=True)
     for _ in range(10):
         at = rng.randrange(len(content))
-        number = rng.choice([found.start() for found in re.finditer(rb"[0-9]", content)])
-        n = rng.randrange(len(lines))
         yield content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1:]
-        yield content[:number] + b"%d" % ((content[number] - 47) % 10) + content[number + 1:]
         yield content[:at]
-        for line in (b"", 2 * lines[n], b"[" * 5000 + b"\n", rng.choice(STRANGE.splitlines(keepends=True))):
+        n = rng.randrange(len(lines))
+        for line in (b"", 2 * lines[n], b"[" * 5000 + b"\n", *STRANGE):
             yield b"".join([*lines[:n], line, *lines[n + 1:]])
 
 
@@ -195,18 +192,26 @@ def test_damaged_vectors_and_summaries_are_made_again(prepare, tmp_path):
         assert path.read_bytes() == graph
 
 
-def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
-    """They are computed once for each encoder and list of texts. Later calls return
-    the FLOPs of the first. A folder that cannot be written (here: none) changes nothing."""
-    one, other = ["Mara has a goat", "Theo lives by the hill"], ["Otto is Lima's pilot"]
+# The folder, the encoder, the texts, and whether their vectors are computed.
+VECTORS = """
+.    | a | Mara has a goat, Theo lives by the hill | True
+.    | a | Mara has a goat, Theo lives by the hill | False
+.    | b | Mara has a goat, Theo lives by the hill | True
+.    | a | Otto is Lima's pilot                    | True
+.    | a | Otto is Lima's pilot                    | False
+.    | b | Mara has a goat, Theo lives by the hill | False
+none | a | Otto is Lima's pilot                    | True
+none | a | Otto is Lima's pilot                    | True
+"""
 
-    def computed(texts, name, folder=tmp_path):
+
+def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
+    """They are computed once for each encoder and list of texts. Later calls return the FLOPs of the first. A folder
+    that cannot be written (here: none) changes nothing."""
+    for folder, name, texts, computed in table(VECTORS):
+        texts = texts.split(", ")
         encoder = TokenMean(tiny)
         encoder.fingerprint = name
-        vectors, flops = node_vectors(folder / "g.json", encoder, texts)
+        vectors, flops = node_vectors(tmp_path / folder / "g.json", encoder, texts)
         assert torch.equal(vectors, TokenMean(tiny).encode(texts)) and flops == 2 * len(texts) * vectors.shape[1] ** 2
-        return encoder.flops > 0
-
-    calls = (one, "a"), (one, "a"), (one, "b"), (other, "a"), (other, "a"), (one, "b")
-    assert [computed(*call) for call in calls] == [True, False, True, True, False, False]
-    assert computed(one, "a", tmp_path / "none") and computed(one, "a", tmp_path / "none")
+        assert str(encoder.flops > 0) == computed

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from runs import table
 
 import pecan
 from core.files import InputError
@@ -121,12 +122,17 @@ def test_only_a_call_that_does_not_fit_alone_fails_its_construction():
     assert isinstance(two, InputError) and "out of memory" in str(two)
 
 
-@pytest.mark.parametrize("window, batch, device, wanted", [
-    (512, None, "cpu", 32), (1024, None, "cpu", 16), (8192, None, "cpu", 2), (100000, None, "cpu", 1),
-    (8192, None, "cuda", 32), (8192, 7, "cpu", 7)])
-def test_rows_that_a_processor_has_memory_for(window, batch, device, wanted):
-    """A processor gets no error in time, so long rows make small batches; a GPU halves them."""
-    assert rows(Settings(window=window, batch=batch), device) == wanted
+@pytest.mark.parametrize("window, device, wanted", table("""
+    256    | cpu  | 32
+    512    | cpu  | 32
+    1024   | cpu  | 16
+    8192   | cpu  | 2
+    100000 | cpu  | 1
+    8192   | cuda | 32"""))
+def test_rows_that_a_processor_has_memory_for(window, device, wanted):
+    """A processor gets no error in time, so long rows make small batches; a GPU halves them. --batch decides itself."""
+    assert rows(Settings(window=int(window)), device) == int(wanted)
+    assert rows(Settings(window=int(window), batch=7), device) == 7
 
 
 def test_each_item_gets_its_own_result():
