@@ -18,19 +18,14 @@ from markupsafe import Markup, escape
 if not __package__:
     sys.exit("error: run it as python -m view.annotate, in the folder of README.md")
 
-from core.command import make_parser, parse_options, user_errors
+from core.command import parse_options, user_errors
 from core.files import optional
-from core.settings import resolve
-from data import EMBEDDED, read_text
-from encoders.token_mean import TokenMean
-from llama import Llama
+from data import read_text
 from view.heat import heat
-from view.page import render, write_page
-from view.recorder import record
+from view.page import page_parser, render, write_page
+from view.recorder import QUESTION, STORY, embedded_method, record
 
 ROOT = Path(__file__).parents[1]
-STORY = EMBEDDED.parent / "story.txt"
-QUESTION = "When did Selma move?"
 
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
 CLASSES = {"model": "Llama", "builder": "Llama", "cache": "Cache", "graph": "Graph"}      # of a name before a dot
@@ -187,10 +182,9 @@ def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
 
 def example() -> dict:
     """The values of a run of the embedded model on its story, and the heat table of the node that led to the answer."""
-    model = Llama.load(EMBEDDED.parent, "cpu")
-    settings = resolve(model.folder, model.config.max_length)
-    graph, node, source, rows = record(model, TokenMean(model), settings, read_text(STORY), QUESTION)
-    table = heat(model, graph, source, settings, style=False)
+    method = embedded_method()
+    graph, node, source, rows = record(method, read_text(STORY), QUESTION)
+    table = heat(method.model, graph, source, method.settings, style=False)
     texts = [(i, graph.nodes[i].text) for i in (node, source)]
     return {"question": QUESTION, "texts": texts, "tensors": rows, "heat": Markup(table)}
 
@@ -211,9 +205,7 @@ def annotated() -> str:
 
 
 def main(argv=None) -> int:
-    parser = make_parser("python -m view.annotate", __doc__)
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
-    args = parse_options(parser, argv)
+    args = parse_options(page_parser("view.annotate", __doc__), argv)
     write_page(args.output, annotated())
     return 0
 

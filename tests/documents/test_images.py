@@ -16,13 +16,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]             # if this file is ru
 from chromium import open_browser  # noqa: E402
 from test_demo import assert_same  # noqa: E402
 
-from core.settings import resolve  # noqa: E402
-from data import EMBEDDED, read_text  # noqa: E402
-from llama import Llama  # noqa: E402
-from pecan import build  # noqa: E402
-from view.annotate import STORY, annotated  # noqa: E402
+from data import read_text  # noqa: E402
+from view.annotate import annotated  # noqa: E402
 from view.heat import heat  # noqa: E402
 from view.page import page  # noqa: E402
+from view.recorder import STORY, embedded_method  # noqa: E402
 from view.search import searched  # noqa: E402
 from view.trace import read_traces  # noqa: E402
 
@@ -39,10 +37,8 @@ PICTURES = {"search": ("main", 1100, 640, ""),
 
 def pages() -> dict[str, str]:
     """The page of each picture. Of the heat table the last two bullets are shown."""
-    model = Llama.load(EMBEDDED.parent, "cpu")
-    settings = resolve(model.folder, model.config.max_length)
-    graph = build(model, read_text(STORY), settings)
-    table = heat(model, graph, 65, settings)
+    method = embedded_method()
+    table = heat(method.model, method.prepare(read_text(STORY)).graph, 65, method.settings)
     colours = '<!doctype html><meta name="color-scheme" content="light dark">'
     return {"search": searched(), "annotated": annotated(), "heat": colours + table}
 

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 from chromium import CONTRAST
-from runs import ROOT, table
+from runs import table
 
 from core.files import InputError
 from data import ENDS, read_text
 from encoders.token_mean import TokenMean
 from pecan import Graph, Node, Pecan, final_scores
 from view.ask import as_json, as_text, ask
-from view.page import main, page, page_data, write_page
-from view.trace import read_traces, tracing
+from view.page import main, page, write_page
+from view.recorder import STORY
+from view.trace import check_trace, graph_beside, read_traces, trace_of, write_traces
 
 HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="window.hacked = 1">',
            "{{ 7 * 7 }}${window.hacked = 1}", "<!--<script>", "é\u2028中\u2029🙂"]
@@ -43,8 +44,13 @@ def searched(prepared, question):
     method, document, path = prepared
     settings = [replace(method.settings, **changed) for changed in CHANGED]
     questions = [question, question.replace("drink", "play"), *[question] * 4]
-    with tracing(method, path, path.with_name("trace.jsonl")):
-        answers = [method.answer(document, text) for text, method.settings in zip(questions, settings)]
+    file = path.with_name("trace.jsonl")
+    answers = []
+    traces = []
+    for text, method.settings in zip(questions, settings):
+        answers.append(method.answer(document, text))
+        traces.append(trace_of(method, document, text, answers[-1], graph_beside(file, path)))
+    write_traces(file, traces)
     method.settings = settings[0]
     assert [answer.end for answer in answers][1::2] == ["window", "nodes", "window"]
     return questions, settings, answers
@@ -69,18 +75,18 @@ def test_a_trace_holds_what_ran(searched, prepared, traces):
         assert sum(trace["lengths"][i] for i in answer.nodes) <= trace["room"] < settings.window
 
     other = traces[0] | {"graph": traces[0]["graph"] | {"hash": "of another graph"}}
-    assert [row["graph"] for row in page_data([*traces, other])["questions"]] == [*[0] * 6, 1]
+    assert [row["graph"] for row in data_of(page([*traces, other]))["questions"]] == [*[0] * 6, 1]
 
 
-def test_each_answer_is_on_disk_at_once(prepared, question, tmp_path):
+def test_each_answer_is_on_disk_at_once(question, tmp_path):
     """If a later question cannot be answered, the trace of the earlier one is there. Before an answer there is no file.
     Its graph is in another folder. A reader minds neither a byte order mark nor empty lines."""
-    method, document, path = prepared
+    (tmp_path / "graphs").mkdir()
     file = tmp_path / "trace.jsonl"
-    with pytest.raises(InputError), tracing(method, path, file):
+    for questions in (["Who " * 600], [question, "Who " * 600]):
         assert not file.exists()
-        for text in (question, "Who " * 600):
-            method.answer(document, text)
+        with pytest.raises(InputError):
+            ask([str(STORY), *questions, "--graph", f"{tmp_path}/graphs/g.json", "--trace", str(file)])
     file.write_text(f"\ufeff\n{file.read_text()}\n")
     assert [trace["question"] for trace in read_traces(file)] == [question]
 
@@ -100,8 +106,8 @@ def test_a_trace_replaces_only_traces_and_a_page_only_pages(tmp_path, name):
     """A trace can be written, and it is not the graph, in whatever words."""
     (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
     path = f"{tmp_path}/../{tmp_path.name}/{name}"
-    with pytest.raises(InputError, match=name), tracing(None, tmp_path / "g.jsonl", path):
-        pass
+    with pytest.raises(InputError, match=name):
+        check_trace(path, tmp_path / "g.jsonl")
     with pytest.raises(InputError, match=name):
         write_page(path, "")
 
@@ -124,7 +130,7 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
     """The commands of view/README.md work in a folder with the story. The second time, the graph is reloaded and the
     trace replaced. The answer is the method's own. A book of unknown words brings a warning."""
     (tmp_path / "tiny").mkdir()
-    shutil.copy(ROOT / "tiny" / "story.txt", tmp_path / "tiny")
+    shutil.copy(STORY, tmp_path / "tiny")
     monkeypatch.chdir(tmp_path)
     method, question = prepared[0], "When did Selma move?"
     story = method.prepare(read_text("tiny/story.txt"))
@@ -142,13 +148,17 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
 
 # --- the page, without a browser ------------------------------------------------------------------------------------
 
+def data_of(html: str) -> dict:
+    """What a page shows: its block of JSON, which ends with its first tag."""
+    return json.loads(re.search('<script id="data" type="application/json">([^<]*)</script>', html)[1])
+
+
 def test_a_text_cannot_leave_its_block(traces):
     """The texts of documents and models stand in JSON without "<", which alone could end the block. The policy asks
     nothing of the network; that it allows the page's own style and script is seen in the browser."""
     html = page([traces[0] | {"question": said} for said in HOSTILE])
     assert "Policy\" content=\"default-src 'none'; style-src 'sha256-" in html
-    block = re.search('<script id="data" type="application/json">(.*?)</script>', html, re.S)[1]
-    assert "<" not in block and [row["question"] for row in json.loads(block)["questions"]] == HOSTILE
+    assert [row["question"] for row in data_of(html)["questions"]] == HOSTILE
 
 
 # --- the page, in a browser -----------------------------------------------------------------------------------------
