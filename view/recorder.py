@@ -3,9 +3,10 @@
 The functions of the method are watched from outside while they run, so shapes and values come from the running code.
 Only names and equations of tensors are written here.
 """
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pkgutil import resolve_name
+from unittest.mock import patch
 
 import numpy as np
 
@@ -28,9 +29,8 @@ def embedded_method() -> pecan.Pecan:
     return pecan.Pecan(model, TokenMean(model), resolve(model.folder, model.config.max_length))
 
 
-@contextmanager
 def watching(owner, name: str, heard):
-    """Within the block, every call of owner.name is followed by heard(result, *arguments). Results do not change."""
+    """A context in which every call of owner.name is followed by heard(result, *arguments). Results do not change."""
     function = getattr(owner, name)
 
     def watched(*arguments, **named):
@@ -38,11 +38,7 @@ def watching(owner, name: str, heard):
         heard(result, *arguments, **named)
         return result
 
-    setattr(owner, name, watched)
-    try:
-        yield
-    finally:
-        setattr(owner, name, function)
+    return patch.object(owner, name, watched)
 
 
 def pieces(tokenizer, ids: list[int]) -> list[str]:
