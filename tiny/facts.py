@@ -137,7 +137,7 @@ def facts_in(texts: list[str], posts: dict[tuple[str, str], str] | None = None) 
     return {Fact(*fact) for fact in told if fact[0]}
 
 
-def statement(fact: Fact, post: tuple[str, str] = ("", "")) -> str:
+def statement(fact: Fact, post: tuple[str, str] | None = None) -> str:
     """The sentence, without a full stop, that states a fact as bullets do. `post` is the person's town and job."""
     if fact.relation in ("job", "town"):
         return POST.format(fact.name, *post)

@@ -38,7 +38,7 @@ if not __package__:
 
 from core.command import make_parser, parse_options, user_errors
 from core.files import write_file
-from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, facts_in, held_out, statement
+from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, held_out, statement
 
 FILLERS = """It was a quiet morning.
 The road was long.
@@ -76,15 +76,12 @@ class World:
     passages: list[str]
     names: list[str]                                        # of people, in the order of their chapters
     facts: dict[tuple[str, str], Fact]                      # (name, relation) -> fact; towns have inns
-    posts: dict[tuple[str, str], str]                       # (town, job) -> name
-
-    def post(self, name: str) -> tuple[str, str]:
-        """The town and the job of a person; two empty texts if nobody has this name."""
-        return {name: post for post, name in self.posts.items()}.get(name, ("", ""))
+    posts: dict[str, tuple[str, str]]                       # name -> (town, job)
+    said: dict[tuple[str, str], str]                        # (name, relation) -> the sentences that state the fact
 
 
-def draw_posts(rng: random.Random, people: int) -> dict[tuple[str, str], str]:
-    """(town, job) -> name. Most jobs exist in several towns."""
+def draw_posts(rng: random.Random, people: int) -> dict[str, tuple[str, str]]:
+    """name -> (town, job). Most jobs exist in several towns."""
     while True:
         fewest = (people + 2) // 3
         most = people // 2 + 1
@@ -92,7 +89,8 @@ def draw_posts(rng: random.Random, people: int) -> dict[tuple[str, str], str]:
         jobs = rng.sample(VALUES["job"], rng.randint(fewest, most))
         pairs = [(town, job) for town in TOWNS for job in jobs if held_out(town, "post", job)]
         if len(pairs) >= people:
-            return dict(zip(rng.sample(pairs, people), rng.sample(NAMES, people)))
+            drawn = rng.sample(pairs, people)
+            return dict(zip(rng.sample(NAMES, people), drawn))
 
 
 def draw_fact(rng: random.Random, name: str, relation: str, values: list[str]) -> Fact | None:
@@ -104,7 +102,7 @@ def draw_fact(rng: random.Random, name: str, relation: str, values: list[str]) -
 def draw_facts(rng: random.Random, posts: dict) -> dict[tuple[str, str], Fact] | None:
     """The facts of all people; None if no value is possible for somebody's relation."""
     facts = {}
-    for (town, job), name in posts.items():
+    for name, (town, job) in posts.items():
         facts[name, "town"] = Fact(name, "town", town)
         facts[name, "job"] = Fact(name, "job", job)
 
@@ -118,7 +116,7 @@ def draw_facts(rng: random.Random, posts: dict) -> dict[tuple[str, str], Fact] |
                 return None
             facts[name, relation] = fact
 
-        friend = draw_fact(rng, name, "friend", list(posts.values()))
+        friend = draw_fact(rng, name, "friend", list(posts))
         if friend and rng.random() < 0.9:
             facts[name, "friend"] = friend
     return facts
@@ -126,14 +124,20 @@ def draw_facts(rng: random.Random, posts: dict) -> dict[tuple[str, str], Fact] |
 
 def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
     """The sentences that state all facts about a person, in groups that stay together. The post comes first."""
-    town, job = world.post(name)
+    town, job = world.posts[name]
+    post = POST.format(name, town, job) + "."
+    world.said |= {(name, "town"): post, (name, "job"): post}
 
     def say(relation, *of):
         wording = rng.choice(WORDINGS[relation][relation == "friend":])
         person = rng.choice((f"{town}'s {job}", f"In {town} the {job}"))
-        return wording.format(person, *(world.facts[name, each].value for each in of)) + "."
+        text = wording.format(person, *(world.facts[name, each].value for each in of)) + "."
+        world.said |= {(name, each): text for each in of}
+        return text
 
-    groups = [f"{say('pet', 'pet')} {say('color', 'color')}", say("drink", "drink"), say("play", "play")]
+    pet = f"{say('pet', 'pet')} {say('color', 'color')}"
+    world.said[name, "color"] = pet                         # a color takes two sentences
+    groups = [pet, say("drink", "drink"), say("play", "play")]
     if (name, "friend") in world.facts:
         groups.append(say("friend", "friend"))
     rng.shuffle(groups)
@@ -145,7 +149,7 @@ def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
         groups.insert(first, WORDINGS["past"][0].format(f"{town}'s {job}", world.facts[name, "past"].value) + ".")
     else:
         groups.insert(rng.randrange(len(groups) + 1), say("home", "home"))
-    return [POST.format(name, town, job) + ".", *groups]
+    return [post, *groups]
 
 
 def length(text: str) -> int:
@@ -204,22 +208,23 @@ def make_world(rng: random.Random, chapters: int, shortest: int = SHORTEST) -> W
     while facts is None:
         posts = draw_posts(rng, chapters - journeys)
         facts = draw_facts(rng, posts)
-    world = World([], [], facts, posts)
+    world = World([], [], facts, posts, {})
 
     # Each journey leads to another town, whose inn has a name.
     inns = [draw_fact(rng, town, "inn", VALUES["inn"]) for town in rng.sample(TOWNS, len(TOWNS))]
     stops = [fact for fact in inns if fact][:journeys]
     world.facts |= {(fact.name, "inn"): fact for fact in stops}
 
-    order = [*posts.values(), *stops]
+    order = [*posts, *stops]
     rng.shuffle(order)
     for item in order:
         if isinstance(item, Fact):
-            groups = [f"The road leads to {item.name}.", statement(item) + "."]
+            world.said[item.name, "inn"] = f"{statement(item)}."
+            groups = [f"The road leads to {item.name}.", world.said[item.name, "inn"]]
         else:
             world.names.append(item)
             groups = groups_about(rng, world, item)
-        world.passages += fill(rng, groups, list(posts), shortest)
+        world.passages += fill(rng, groups, list(posts.values()), shortest)
     return world
 
 
@@ -251,19 +256,6 @@ def ask(world: World, rng: random.Random, kind: str) -> tuple[str, str, list[Fac
             return QUESTIONS[relation].format(subject), needed[-1].value, needed
 
 
-def evidence(world: World, fact: Fact) -> list[str]:
-    """The sentences of the document that state a fact: the person's post, and the fact itself."""
-    post = world.post(fact.name)
-    texts = [POST.format(fact.name, *post) + "."] if post[0] else []
-    for count in (1, 2):                                    # a color takes two sentences
-        for passage in world.passages:
-            sentences = re.findall(r"[^. ][^.]*\.", passage)
-            for n in range(len(sentences)):
-                text = " ".join(sentences[n:n + count])
-                if fact in facts_in([text], world.posts):
-                    return [*texts, text]
-
-
 def document_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> list[dict]:
     """A document for each number of chapters in `lengths`, as rows in the format of data.py.
 
@@ -282,10 +274,12 @@ def document_rows(name: str, lengths: list[int], look_ups: int, seed: int) -> li
             while text is None or text in questions:
                 text, answer, needed = ask(world, rng, kind)
 
-            sentences = dict.fromkeys(sentence for fact in needed for sentence in evidence(world, fact))
+            # A person's fact needs the post, too: it says who is meant.
+            evidence = [world.said[fact.name, relation] for fact in needed for relation in ("job", fact.relation)
+                        if (fact.name, relation) in world.said]
             questions[text] = {"id": f"{name}-{number}-{len(questions)}", "question": text, "answers": [answer],
-                               "kind": kind, "facts": [statement(fact, world.post(fact.name)) for fact in needed],
-                               "evidence": list(sentences)}
+                               "kind": kind, "facts": [statement(fact, world.posts.get(fact.name)) for fact in needed],
+                               "evidence": list(dict.fromkeys(evidence))}
         rows.append({"id": f"{name}-{number}", "passages": world.passages, "questions": list(questions.values())})
     return rows
 

@@ -18,19 +18,14 @@ from markupsafe import Markup, escape
 if not __package__:
     sys.exit("error: run it as python -m view.annotate, in the folder of README.md")
 
-from core.command import make_parser, parse_options, user_errors
+from core.command import parse_options, user_errors
 from core.files import optional
-from core.settings import resolve
-from data import EMBEDDED, read_text
-from encoders.token_mean import TokenMean
-from llama import Llama
+from data import read_text
 from view.heat import heat
-from view.page import render, write_page
-from view.recorder import record
+from view.page import page_parser, render, write_page
+from view.recorder import QUESTION, STORY, embedded_method, record
 
 ROOT = Path(__file__).parents[1]
-STORY = EMBEDDED.parent / "story.txt"
-QUESTION = "When did Selma move?"
 
 FILES = ["llama", "pecan"]                                  # each links its own names and the names of earlier files
 CLASSES = {"model": "Llama", "builder": "Llama", "cache": "Cache", "graph": "Graph"}      # of a name before a dot
@@ -46,9 +41,7 @@ INLINE = re.compile(r"`([^`]+)`|\[([^]]+)\]\((http[^)]+)?[^)]*\)"
 SAID = re.compile('^ *<span class="(docstring|comment)')
 
 
-Definitions = dict[str, ast.stmt]                           # by full name
 Names = dict[str, str]                                      # a name, as it is written in a file -> its full name
-Links = dict[tuple[int, int], str]                          # (line, column) of a name -> its full name
 
 
 class Row(NamedTuple):
@@ -66,68 +59,53 @@ class Block(NamedTuple):
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
-def definitions(path: str, body: ast.Module | ast.ClassDef) -> Definitions:
-    """The constants, classes, functions and methods of a file, by full name."""
+def definitions(path: str, body: ast.Module | ast.ClassDef) -> dict[str, int]:
+    """The constants, classes, functions and methods of a file, by full name, and the line where each begins."""
     found = {}
     for node in body.body:
+        line = [*getattr(node, "decorator_list", []), node][0].lineno          # its first decorator's, if any
         if isinstance(node, ast.Assign):
-            found[f"{path}.{node.targets[0].id}"] = node
+            found[f"{path}.{node.targets[0].id}"] = line
         elif isinstance(node, ast.If):
-            found[f"{path}.__main__"] = node
+            found[f"{path}.__main__"] = line
         elif hasattr(node, "name"):
-            found[f"{path}.{node.name}"] = node
+            found[f"{path}.{node.name}"] = line
         if isinstance(node, ast.ClassDef):
             found |= definitions(f"{path}.{node.name}", node)
     return found
 
 
-def links_of(tree: ast.Module, defined: Definitions, names: Names) -> Links:
-    """The links from every name in a file that refers to one of `names`."""
-    links = {(node.lineno, node.col_offset): names[node.name] for node in ast.walk(tree)
-             if isinstance(node, ast.alias) and node.name in names}
-    for full, function in defined.items():
-        if not isinstance(function, ast.FunctionDef):
-            continue
-
-        nodes = list(ast.walk(function))
-        local = {node.arg for node in nodes if isinstance(node, ast.arg)}
-        local |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-
-        for node in nodes:
-            if isinstance(node, ast.Name) and node.id in names and node.id not in local:
-                links[node.lineno, node.col_offset] = names[node.id]
-            elif isinstance(node, ast.Attribute):
-                before = getattr(node.value, "func", node.value)
-                owner = getattr(before, "attr", getattr(before, "id", None))
-                owner = full.split(".")[1] if owner == "self" else CLASSES.get(owner, owner)
-                if f"{owner}.{node.attr}" in names:
-                    links[node.end_lineno, node.end_col_offset - len(node.attr)] = names[f"{owner}.{node.attr}"]
-    return links
-
-
 # --- HTML -----------------------------------------------------------------------------------------------------------
 
-def highlighted(source: str, links: Links) -> list[str]:
-    """The lines of a file as HTML, with links."""
+def highlighted(source: str, names: Names) -> list[str]:
+    """The lines of a file as HTML. A name leads to its definition.
+
+    A plain word may be the name of a local variable, too. So it is a link only where it is called.
+    """
     with optional("view.annotate highlights with Pygments"):
         from pygments.lexers import PythonLexer
         from pygments.token import Comment, Keyword, Name, Operator, String
     kinds = {Comment: "comment", String.Doc: "docstring", String: "string", Keyword: "keyword",
              Operator.Word: "keyword", Name.Function: "defined", Name.Class: "defined"}
 
-    lines = [Markup()]
-    column = 0
-    for kind, text in PythonLexer(stripnl=False).get_tokens(source):
-        style = next((style for wide, style in kinds.items() if kind in wide), None)
-        for i, part in enumerate(text.split("\n")):
-            if i > 0:
-                lines.append(Markup())
-                column = 0
-            target = links.get((len(lines), column))
-            form = '<a href="#{}">{}</a>' if target else '<span class="{}">{}</span>' if style else "{}{}"
-            lines[-1] += Markup(form).format(target or style or "", part)
-            column += len(part)
-    return lines
+    html = Markup()
+    inside = ""                                             # the name of the class
+    tokens = list(PythonLexer(stripnl=False).get_tokens(source))
+    words = ["", "", *(text for _, text in tokens), ""]
+    for (kind, text), owner, before, after in zip(tokens, words, words[1:], words[3:]):
+        style = next((style for wide, style in kinds.items() if kind in wide), "")
+        name = ""
+        if kind in Name.Class:
+            inside = text
+        elif kind in Name and before == ".":
+            owner = inside if owner == "self" else CLASSES.get(owner, owner)
+            name = f"{owner}.{text}"
+        elif kind in Name and not style and before != "\n" and (after == "(" or re.search("[A-Z_]", text)):
+            name = text
+
+        form = '<a href="#{}">{}</a>' if name in names else '<span class="{}">{}</span>' if style else "{}{}"
+        html += Markup("\n").join(Markup(form).format(names.get(name, style), part) for part in text.split("\n"))
+    return html.split("\n")
 
 
 def in_line(text: str, names: Names) -> str:
@@ -158,15 +136,14 @@ def prose(text: str, names: Names) -> str:
     return html
 
 
-def blocks_of(file: str, source: str, names: Names, links: Links, defined: Definitions) -> list[Block]:
+def blocks_of(file: str, source: str, names: Names, defined: dict[str, int]) -> list[Block]:
     """A file from top to bottom: a block for each definition, and in it a new row at each comment on its own line."""
-    starts = {[*getattr(node, "decorator_list", []), node][0].lineno: name           # its first decorator's, if any
-              for name, node in defined.items()}
+    starts = {line: name for name, line in defined.items()}
     blocks = [Block(file, "", [Row([], [])])]
     section = ""
     comments = []
 
-    numbered = zip(count(1), source.splitlines(), highlighted(source, links))
+    numbered = zip(count(1), source.splitlines(), highlighted(source, names))
     for said, lines in groupby(numbered, lambda line: SAID.findall(line[2])):
         lines = list(lines)
         text = textwrap.dedent("\n".join(line for _, line, _ in lines))
@@ -205,10 +182,9 @@ def table(path: str, head: str) -> list[tuple[str, list[str], list[str]]]:
 
 def example() -> dict:
     """The values of a run of the embedded model on its story, and the heat table of the node that led to the answer."""
-    model = Llama.load(EMBEDDED.parent, "cpu")
-    settings = resolve(model.folder, model.config.max_length)
-    graph, node, source, rows = record(model, TokenMean(model), settings, read_text(STORY), QUESTION)
-    table = heat(model, graph, source, settings, style=False)
+    method = embedded_method()
+    graph, node, source, rows = record(method, read_text(STORY), QUESTION)
+    table = heat(method.model, graph, source, method.settings, style=False)
     texts = [(i, graph.nodes[i].text) for i in (node, source)]
     return {"question": QUESTION, "texts": texts, "tensors": rows, "heat": Markup(table)}
 
@@ -218,10 +194,9 @@ def annotated() -> str:
     files = {}
     for file in FILES:
         source = read(f"{file}.py")
-        tree = ast.parse(source)
-        defined = definitions(file, tree)
+        defined = definitions(file, ast.parse(source))
         names |= {full.removeprefix(f"{file}."): full for full in defined}
-        files[file] = blocks_of(file, source, names, links_of(tree, defined, names), defined)
+        files[file] = blocks_of(file, source, names, defined)
 
     before, drawing, after = read("README.md").split("\n## How it works\n")[1].split("\n<picture>")[0].split("```\n")
     return render("annotate", about=prose(before.strip(), {}), after=prose(after, {}),
@@ -230,9 +205,7 @@ def annotated() -> str:
 
 
 def main(argv=None) -> int:
-    parser = make_parser("python -m view.annotate", __doc__)
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
-    args = parse_options(parser, argv)
+    args = parse_options(page_parser("view.annotate", __doc__), argv)
     write_page(args.output, annotated())
     return 0
 

@@ -3,7 +3,6 @@ import argparse
 import json
 import sys
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill, indent
@@ -14,7 +13,7 @@ from core.settings import PAPER, resolve
 from data import ENDS, Answer, read_text
 from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
 from pecan import Pecan
-from view.trace import check_trace, tracing
+from view.trace import check_trace, graph_beside, trace_of, write_traces
 
 TEXT = """Answer questions about a long document with PECAN.
 
@@ -79,8 +78,9 @@ def ask(argv: list[str] | None = None) -> int:
     # Slips are named before a model is loaded.
     document = read_text(args.document)
     chosen = chosen_settings(args)
-    if args.trace not in (None, "-"):
-        check_trace(args.trace, args.graph)
+    file = None if args.trace == "-" else args.trace
+    if file:
+        check_trace(file, args.graph)
 
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
@@ -93,18 +93,21 @@ def ask(argv: list[str] | None = None) -> int:
     path = Path(args.graph or f"{name}.{method.file_name(document)}.graph.json")
     if args.any_code and not args.graph:
         path = any_of(path)
-    with nullcontext() if args.trace in (None, "-") else tracing(method, path, args.trace):
-        verb = "reloaded" if path.exists() else "built"
-        prepared = method.prepare(document, path, sys.stderr.isatty())
-        by_level = Counter(node.level for node in prepared.graph.nodes)     # nodes are in the order of levels
-        print(f"{verb} {path}: {by_level.total()} nodes, by level {[*by_level.values()]}", file=sys.stderr)
+    verb = "reloaded" if path.exists() else "built"
+    prepared = method.prepare(document, path, sys.stderr.isatty())
+    by_level = Counter(node.level for node in prepared.graph.nodes)         # nodes are in the order of levels
+    print(f"{verb} {path}: {by_level.total()} nodes, by level {[*by_level.values()]}", file=sys.stderr)
 
-        for question in args.questions:
-            answer = method.answer(prepared, question)
-            if args.json:
-                print(as_json(answer, question, prepared.texts))
-            else:
-                print(as_text(answer, question, prepared.texts, steps=args.trace == "-"))
+    traces = []
+    for question in args.questions:
+        answer = method.answer(prepared, question)
+        if file:                                            # at once, because a later question may fail
+            traces.append(trace_of(method, prepared, question, answer, graph_beside(file, path)))
+            write_traces(file, traces)
+        if args.json:
+            print(as_json(answer, question, prepared.texts))
+        else:
+            print(as_text(answer, question, prepared.texts, steps=args.trace == "-"))
     return 0
 
 

@@ -467,6 +467,8 @@ function choose(n, step) {
 }
 
 for (const found of data.graphs) {
+  found.levels = found.nodes.map(node => node.level);
+  found.texts = found.nodes.map(node => node.text);
   found.columns = Array.from({ length: Math.max(...found.levels) }, (_, n) => [...found.levels.keys()].filter(i => found.levels[i] === n + 1));
   found.below = found.texts.map(() => []);
   found.above = found.texts.map(() => []);
@@ -477,6 +479,8 @@ for (const found of data.graphs) {
   found.drawn = [...found.edges].sort((a, b) => b[2] - a[2]).slice(0, found.texts.length);
 }
 data.questions.forEach((row, n) => {
+  row.steps = row.answer.trace;
+  row.answer.end = data.ends[row.answer.end];
   const words = differences(row), option = element("option", "", `${n + 1}. ${words ? words + ": " : ""}${row.question}`);
   option.value = n;
   by("questions").append(option);

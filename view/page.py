@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 if not __package__:
@@ -24,22 +25,6 @@ from data import ENDS
 from view.trace import read_traces
 
 FOLDER = Path(__file__).parent
-
-
-def page_data(traces: list[dict], rows: dict | None = None) -> dict:
-    """The questions, and each graph once. `rows` is the attention that its edges come from (view.search), if known."""
-    graphs = {}
-    questions = []
-    for trace in traces:
-        graph = trace["graph"]
-        graphs[graph["hash"]] = {"levels": [node["level"] for node in graph["nodes"]],
-                                 "texts": [node["text"] for node in graph["nodes"]], "edges": graph["edges"],
-                                 "heat": rows or {}}
-        answer = trace["answer"] | {"end": ENDS[trace["answer"]["end"]]}
-        questions.append({"graph": list(graphs).index(graph["hash"]), "question": trace["question"],
-                          "settings": trace["settings"], "c": trace["c"], "lengths": trace["lengths"],
-                          "room": trace["room"], "steps": answer.pop("trace"), "answer": answer})
-    return {"graphs": list(graphs.values()), "questions": questions}
 
 
 def source_hash(text: str) -> str:
@@ -63,11 +48,31 @@ def render(name: str, **values) -> str:
                    script_hash=source_hash(script), **values)
 
 
-def page(traces: list[dict], about: str = "", start: int = 0, rows: dict | None = None) -> str:
-    """The page, with a line `about` it, opened at a step of the first search; `rows` as in page_data."""
+def page(traces: list[dict], about: str = "", start: int = 0) -> str:
+    """The page, with a line `about` it, opened at a step of the first search. Each graph is there once.
+
+    A graph may hold the attention that its edges come from, `heat` (view.search).
+    """
+    graphs = {}
+    questions = []
+    for trace in traces:
+        graph = trace["graph"]
+        graphs[graph["hash"]] = {name: graph.get(name, {}) for name in ("nodes", "edges", "heat")}
+        questions.append(trace | {"graph": list(graphs).index(graph["hash"])})
+
     # JSON for a script tag. Without "<", no text in it can end the tag or begin another.
-    data = json.dumps(page_data(traces, rows) | {"start": start}, ensure_ascii=False, separators=(",", ":"))
-    return render("page", data=data.replace("<", "\\u003c"), about=about)
+    data = {"graphs": list(graphs.values()), "questions": questions, "ends": ENDS, "start": start}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return render("page", data=text, about=about)
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+def page_parser(module: str, text: str, arguments: str = "") -> ArgumentParser:
+    """The command line of a module that writes a page."""
+    parser = make_parser(f"python -m {module}", text, arguments)
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
+    return parser
 
 
 def write_page(path: str, html: str):
@@ -78,9 +83,8 @@ def write_page(path: str, html: str):
 
 
 def main(argv=None) -> int:
-    parser = make_parser("python -m view.page", __doc__, "FILE.jsonl [FILE.jsonl ..]")
+    parser = page_parser("view.page", __doc__, "FILE.jsonl [FILE.jsonl ..]")
     parser.add_argument("traces", nargs="+", metavar="FILE.jsonl")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     args = parse_options(parser, argv)
     write_page(args.output, page([trace for path in args.traces for trace in read_traces(path)]))
     return 0

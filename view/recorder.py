@@ -3,23 +3,34 @@
 The functions of the method are watched from outside while they run, so shapes and values come from the running code.
 Only names and equations of tensors are written here.
 """
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pkgutil import resolve_name
+from unittest.mock import patch
 
 import numpy as np
 
 import llama
 import pecan
-from core.settings import Settings
-from data import Document
+from core.settings import Settings, resolve
+from data import EMBEDDED, Document
+from encoders.token_mean import TokenMean
 
 SHOWN = 8                         # values shown of a tensor
 
+# What the pages of docs/ show.
+STORY = EMBEDDED.parent / "story.txt"
+QUESTION = "When did Selma move?"
 
-@contextmanager
+
+def embedded_method() -> pecan.Pecan:
+    """The method with the embedded model, on the CPU: there it gives the same numbers everywhere."""
+    model = llama.Llama.load(EMBEDDED.parent, "cpu")
+    return pecan.Pecan(model, TokenMean(model), resolve(model.folder, model.config.max_length))
+
+
 def watching(owner, name: str, heard):
-    """Within the block, every call of owner.name is followed by heard(result, *arguments). Results do not change."""
+    """A context in which every call of owner.name is followed by heard(result, *arguments). Results do not change."""
     function = getattr(owner, name)
 
     def watched(*arguments, **named):
@@ -27,11 +38,7 @@ def watching(owner, name: str, heard):
         heard(result, *arguments, **named)
         return result
 
-    setattr(owner, name, watched)
-    try:
-        yield
-    finally:
-        setattr(owner, name, function)
+    return patch.object(owner, name, watched)
 
 
 def pieces(tokenizer, ids: list[int]) -> list[str]:
@@ -89,28 +96,27 @@ def reasons(E, r, c, z, score) -> list:
 
 # --- a run ------------------------------------------------------------------------------------------------------------
 
-def record(model, encoder, settings: Settings, document: Document, question: str) -> tuple:
+def record(method: pecan.Pecan, document: Document, question: str) -> tuple:
     """Run both stages, and keep the values of the last node's step and of the summary that has its source.
 
     Returns the graph, the last node that was read, its source (the visited node that gave it most of its z), and the
     values: [function, name, shape, values, what they are].
     """
-    graph = pecan.build(model, document, settings)
-    vectors = encoder.encode([question, *(node.text for node in graph.nodes)])
-    c = pecan.similarities(vectors[1:], vectors[0])
+    prepared = method.prepare(document)
+    graph = prepared.graph
     rows = {}                                               # the values of a function's later call replace the earlier
     with ExitStack() as stack:
         for function, (values_of, *labels) in WATCHED.items():
             owner, _, name = function.rpartition(".")
             note_call = partial(note, rows, function, labels, values_of)
             stack.enter_context(watching(resolve_name(owner), name, note_call))
-        search = pecan.Search(model, graph, question, c, settings)
+        search = method.search(prepared, question)
         search.run()
 
         E = graph.E
         node = search.visited[-1]
         source = (E[:, node] * search.r).argmax().item()
-        group = summarise_again(model, graph, source, settings)
+        group = summarise_again(method.model, graph, source, method.settings)
 
     note(rows, "pecan.build", [f"row {source} of E: from #{source} to the nodes of its group",
                                f"column {node} of E: from all nodes to #{node}, those above 0"],

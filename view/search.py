@@ -3,23 +3,18 @@
     python -m view.search -o docs/search.html
 """
 import sys
-from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import asdict, replace
 
 if not __package__:
     sys.exit("error: run it as python -m view.search, in the folder of README.md")
 
-from core.command import make_parser, parse_options, user_errors
-from core.settings import resolve
-from data import EMBEDDED, read_text
-from encoders.token_mean import TokenMean
-from llama import Llama
-from pecan import Pecan, build
-from view.annotate import QUESTION, STORY
+from core.command import parse_options, user_errors
+from data import read_text
+from pecan import build
 from view.heat import points_written
-from view.page import page, write_page
-from view.trace import read_traces, tracing
+from view.page import page, page_parser, write_page
+from view.recorder import QUESTION, STORY, embedded_method
+from view.trace import trace_of
 
 ABOUT = (
     "A Llama of 0.9 million parameters has read a generated story of 800 words, tiny/story.txt. Three searches: as "
@@ -27,31 +22,27 @@ ABOUT = (
 
 
 def searched() -> str:
-    model = Llama.load(EMBEDDED.parent, "cpu")
-    settings = resolve(model.folder, model.config.max_length)
-    method = Pecan(model, TokenMean(model), settings)
-    with TemporaryDirectory() as folder:
-        graph, traces = Path(folder, "graph.json"), Path(folder, "trace.jsonl")
-        with points_written() as points:                    # in document order, level by level
-            build(model, read_text(STORY), settings)
-        prepared = method.prepare(read_text(STORY), graph)
-        with tracing(method, graph, traces):
-            for changed in ({}, {"confidence": .9999}, {"attention": False}):
-                method.settings = replace(settings, **changed)
-                method.answer(prepared, QUESTION)
-        found = read_traces(traces)
+    method = embedded_method()
+    with points_written() as points:                        # in document order, level by level
+        graph = asdict(build(method.model, read_text(STORY), method.settings))
+    prepared = method.embedded(graph, None)
 
     # a(x, j) × 100,000 in whole numbers: four digits, as many as the page shows
-    numbers = [i for i, node in enumerate(prepared.graph.nodes) if node.level > 1]
-    rows = {i: {"tokens": [token for token, _ in tokens], "rows": [[round(1e5 * a) for a in row] for _, row in tokens]}
+    numbers = [i for i, node in enumerate(graph["nodes"]) if node["level"] > 1]
+    heat = {i: {"tokens": [token for token, _ in tokens], "rows": [[round(1e5 * a) for a in row] for _, row in tokens]}
             for i, (_, tokens) in zip(numbers, points, strict=True)}
-    return page(found, ABOUT, len(found[0]["answer"]["trace"]), rows)
+
+    traces = []
+    settings = method.settings
+    for changed in ({}, {"confidence": .9999}, {"attention": False}):
+        method.settings = replace(settings, **changed)
+        answer = method.answer(prepared, QUESTION)
+        traces.append(trace_of(method, prepared, QUESTION, answer, graph | {"hash": "", "heat": heat}))
+    return page(traces, ABOUT, len(traces[0]["answer"]["trace"]))
 
 
 def main(argv=None) -> int:
-    parser = make_parser("python -m view.search", __doc__)
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
-    args = parse_options(parser, argv)
+    args = parse_options(page_parser("view.search", __doc__), argv)
     write_page(args.output, searched())
     return 0
 

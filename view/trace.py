@@ -4,15 +4,13 @@ view/README.md describes a line. Reading one needs no model, only the graph file
 """
 import json
 import os
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import pecan
 from core.disk import hash_of, read_kept
 from core.files import InputError, reading, sha256, write_file
-from data import json_lines
-from view.recorder import watching
+from data import Answer, Prepared, json_lines
+from pecan import Pecan
 
 FORMAT = "pecan trace 4"
 BEGINNING = json.dumps({"format": FORMAT})[:-1].encode()
@@ -31,32 +29,27 @@ def check_trace(path: str | Path, graph: str | Path | None):
         os.unlink(path)                                      # until there is an answer
 
 
-@contextmanager
-def tracing(method: pecan.Pecan, graph: Path, path: str | Path):
-    """Write every answer of `method` within the block to `path`, replacing the file. `graph` is the graph's file.
+def trace_of(method: Pecan, prepared: Prepared, question: str, answer: Answer, graph: dict) -> dict:
+    """The trace of an answer. `graph` holds the graph, or says where it is (graph_beside)."""
+    search = method.search(prepared, question)              # again, as it was before the first node
+    return {"format": FORMAT, "graph": graph, "model": method.model.fingerprint,
+            "encoder": method.encoder.fingerprint, "settings": asdict(method.settings), "question": question,
+            "room": search.room, "c": search.c.tolist(), "lengths": search.lengths.tolist(), "answer": asdict(answer)}
 
-    Raises errors as check_trace does.
-    """
-    check_trace(path, graph)
-    searches = []
-    lines = []
 
-    def write(answer, prepared, question):
-        search = searches.pop()
-        file = graph.parent.resolve() / graph.name
-        folder = Path(path).parent.resolve()
-        if file.anchor == folder.anchor:                     # on Windows they may be on two drives
-            file = Path(os.path.relpath(file, folder))
-        file = {"file": file.as_posix(), "hash": sha256([graph])}
-        room = search.room + search.lengths[search.visited].sum().item()             # before the first node
-        line = {"format": FORMAT, "graph": file, "model": method.model.fingerprint,
-                "encoder": method.encoder.fingerprint, "settings": asdict(method.settings), "question": question,
-                "room": room, "c": search.c.tolist(), "lengths": search.lengths.tolist(), "answer": asdict(answer)}
-        lines.append(json.dumps(line | {"hash": hash_of(line)}, ensure_ascii=False, allow_nan=False) + "\n")
-        write_file(path, "".join(lines))
+def graph_beside(path: str | Path, graph: Path) -> dict:
+    """The name of a graph's file, as seen from the folder of a trace, and its hash."""
+    file = graph.parent.resolve() / graph.name
+    folder = Path(path).parent.resolve()
+    if file.anchor == folder.anchor:                         # on Windows they may be on two drives
+        file = Path(os.path.relpath(file, folder))
+    return {"file": file.as_posix(), "hash": sha256([graph])}
 
-    with watching(pecan, "Search", lambda search, *_: searches.append(search)), watching(method, "answer", write):
-        yield
+
+def write_traces(path: str | Path, traces: list[dict]):
+    """Write a file of traces, replacing the one that is there."""
+    lines = [json.dumps(trace | {"hash": hash_of(trace)}, ensure_ascii=False, allow_nan=False) for trace in traces]
+    write_file(path, "\n".join(lines) + "\n")
 
 
 def read_traces(path: str | Path) -> list[dict]:

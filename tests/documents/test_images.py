@@ -16,13 +16,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]             # if this file is ru
 from chromium import open_browser  # noqa: E402
 from test_demo import assert_same  # noqa: E402
 
-from core.settings import resolve  # noqa: E402
-from data import EMBEDDED, read_text  # noqa: E402
-from llama import Llama  # noqa: E402
-from pecan import build  # noqa: E402
-from view.annotate import STORY, annotated  # noqa: E402
+from data import read_text  # noqa: E402
+from view.annotate import annotated  # noqa: E402
 from view.heat import heat  # noqa: E402
 from view.page import page  # noqa: E402
+from view.recorder import STORY, embedded_method  # noqa: E402
 from view.search import searched  # noqa: E402
 from view.trace import read_traces  # noqa: E402
 
@@ -30,43 +28,39 @@ DOCS = ROOT / "docs"
 SEARCH = DOCS / "search.html"
 REAL = DOCS / "real" / "search.html"                         # a real model's, from the trace beside it
 
+def heat_page() -> str:
+    """The heat table, of which the picture shows the last two bullets."""
+    method = embedded_method()
+    table = heat(method.model, method.prepare(read_text(STORY)).graph, 65, method.settings)
+    return '<!doctype html><meta name="color-scheme" content="light dark">' + table
+
+
 # What a picture shows: a part of a page, the width and height of the window, and a script that runs first.
-PICTURES = {"search": ("main", 1100, 640, ""),
-            "annotated": ("[id='pecan.final_scores']", 1120, 900, "part.querySelector('details').open = true"),
-            "heat": ("body", 900, 600, "part.style.cssText = 'margin: 0; padding: 8px';"
+PICTURES = {"search": (searched, "main", 1100, 640, ""),
+            "annotated": (annotated, "[id='pecan.final_scores']", 1120, 900,
+                          "part.querySelector('details').open = true"),
+            "heat": (heat_page, "body", 900, 600, "part.style.cssText = 'margin: 0; padding: 8px';"
                      "document.querySelectorAll('tbody:not(:nth-last-child(-n+2))').forEach(body => body.remove())")}
 
 
-def pages() -> dict[str, str]:
-    """The page of each picture. Of the heat table the last two bullets are shown."""
-    model = Llama.load(EMBEDDED.parent, "cpu")
-    settings = resolve(model.folder, model.config.max_length)
-    graph = build(model, read_text(STORY), settings)
-    table = heat(model, graph, 65, settings)
-    colours = '<!doctype html><meta name="color-scheme" content="light dark">'
-    return {"search": searched(), "annotated": annotated(), "heat": colours + table}
-
-
-def part(browser, file: Path, name: str, scheme: str) -> tuple[bytes, str]:
-    """A part of a page in a window: its picture as a PNG, and its text."""
-    selector, width, height, script = PICTURES[name]
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                            {"width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": False})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                            {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-    browser.get("about:blank")
-    browser.get(file.as_uri())
-    clip, text = browser.execute_script(f"""const part = document.querySelector(arguments[0]);
-        {script};
-        part.scrollIntoView();
-        const {{x, y, width, height}} = part.getBoundingClientRect();
-        return [{{x: x + scrollX, y: y + scrollY, width, height, scale: 1}}, part.innerText];""", selector)
-    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})
-    return b64decode(shot["data"]), text
-
-
-def file_of(name: str, scheme: str) -> Path:
-    return DOCS / f"{name}{'-dark' * (scheme == 'dark')}.png"
+def pictures(browser, folder: Path):
+    """Yield the file of each picture, light and dark, the picture as a PNG, and its text."""
+    for name, (html, selector, width, height, script) in PICTURES.items():
+        (folder / "page.html").write_text(html(), encoding="utf-8")
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                {"width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": False})
+        for scheme, ending in (("light", ""), ("dark", "-dark")):
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                                    {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            browser.get("about:blank")
+            browser.get((folder / "page.html").as_uri())
+            clip, text = browser.execute_script(f"""const part = document.querySelector(arguments[0]);
+                {script};
+                part.scrollIntoView();
+                const {{x, y, width, height}} = part.getBoundingClientRect();
+                return [{{x: x + scrollX, y: y + scrollY, width, height, scale: 1}}, part.innerText];""", selector)
+            shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})
+            yield DOCS / f"{name}{ending}.png", b64decode(shot["data"]), text
 
 
 def real() -> str:
@@ -76,16 +70,11 @@ def real() -> str:
 def make(browser, folder: Path):
     """Write the pages and the pictures. A picture holds the text of its part."""
     REAL.write_text(real(), encoding="utf-8")
-    for name, html in pages().items():
-        if name == "search":
-            SEARCH.write_text(html, encoding="utf-8")
-        file = folder / f"{name}.html"
-        file.write_text(html, encoding="utf-8")
-        for scheme in ("light", "dark"):
-            picture, text = part(browser, file, name, scheme)
-            note = PngImagePlugin.PngInfo()
-            note.add_itxt("Description", text)
-            Image.open(io.BytesIO(picture)).convert("RGB").save(file_of(name, scheme), optimize=True, pnginfo=note)
+    SEARCH.write_text(searched(), encoding="utf-8")
+    for file, picture, text in pictures(browser, folder):
+        note = PngImagePlugin.PngInfo()
+        note.add_itxt("Description", text)
+        Image.open(io.BytesIO(picture)).convert("RGB").save(file, optimize=True, pnginfo=note)
 
 
 def test_the_page_of_a_search_is_the_one_that_is_made():
@@ -100,12 +89,9 @@ def test_the_page_of_a_search_is_the_one_that_is_made():
 def test_pictures_have_the_text_of_todays_pages(browser, tmp_path):
     """If they have not, run this file. The README shows each, light and dark."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name, html in pages().items():
-        (tmp_path / "page.html").write_text(html, encoding="utf-8")
-        for scheme in ("light", "dark"):
-            assert f'"docs/{file_of(name, scheme).name}"' in readme
-            _, text = part(browser, tmp_path / "page.html", name, scheme)
-            assert_same(Image.open(file_of(name, scheme)).text["Description"], text)
+    for file, _, text in pictures(browser, tmp_path):
+        assert f'"docs/{file.name}"' in readme
+        assert_same(Image.open(file).text["Description"], text)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 from chromium import CONTRAST
-from runs import ROOT, table
+from runs import table
 
 from core.files import InputError
 from data import ENDS, read_text
 from encoders.token_mean import TokenMean
 from pecan import Graph, Node, Pecan, final_scores
 from view.ask import as_json, as_text, ask
-from view.page import main, page, page_data, write_page
-from view.trace import read_traces, tracing
+from view.page import main, page, write_page
+from view.recorder import STORY
+from view.trace import check_trace, graph_beside, read_traces, trace_of, write_traces
 
 HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="window.hacked = 1">',
            "{{ 7 * 7 }}${window.hacked = 1}", "<!--<script>", "é\u2028中\u2029🙂"]
@@ -43,8 +44,13 @@ def searched(prepared, question):
     method, document, path = prepared
     settings = [replace(method.settings, **changed) for changed in CHANGED]
     questions = [question, question.replace("drink", "play"), *[question] * 4]
-    with tracing(method, path, path.with_name("trace.jsonl")):
-        answers = [method.answer(document, text) for text, method.settings in zip(questions, settings)]
+    file = path.with_name("trace.jsonl")
+    answers = []
+    traces = []
+    for text, method.settings in zip(questions, settings):
+        answers.append(method.answer(document, text))
+        traces.append(trace_of(method, document, text, answers[-1], graph_beside(file, path)))
+    write_traces(file, traces)
     method.settings = settings[0]
     assert [answer.end for answer in answers][1::2] == ["window", "nodes", "window"]
     return questions, settings, answers
@@ -69,30 +75,30 @@ def test_a_trace_holds_what_ran(searched, prepared, traces):
         assert sum(trace["lengths"][i] for i in answer.nodes) <= trace["room"] < settings.window
 
     other = traces[0] | {"graph": traces[0]["graph"] | {"hash": "of another graph"}}
-    assert [row["graph"] for row in page_data([*traces, other])["questions"]] == [*[0] * 6, 1]
+    assert [row["graph"] for row in data_of(page([*traces, other]))["questions"]] == [*[0] * 6, 1]
 
 
-def test_each_answer_is_on_disk_at_once(prepared, question, tmp_path):
+def test_each_answer_is_on_disk_at_once(question, tmp_path):
     """If a later question cannot be answered, the trace of the earlier one is there. Before an answer there is no file.
     Its graph is in another folder. A reader minds neither a byte order mark nor empty lines."""
-    method, document, path = prepared
+    (tmp_path / "graphs").mkdir()
     file = tmp_path / "trace.jsonl"
-    with pytest.raises(InputError), tracing(method, path, file):
+    for questions in (["Who " * 600], [question, "Who " * 600]):
         assert not file.exists()
-        for text in (question, "Who " * 600):
-            method.answer(document, text)
+        with pytest.raises(InputError):
+            ask([str(STORY), *questions, "--graph", f"{tmp_path}/graphs/g.json", "--trace", str(file)])
     file.write_text(f"\ufeff\n{file.read_text()}\n")
     assert [trace["question"] for trace in read_traces(file)] == [question]
 
 
-@pytest.mark.parametrize("name, old, new", [("trace.jsonl", "drink", "drank"), ("graph.json", ". ", "! ")])
-def test_a_changed_trace_or_graph_gives_one_line_and_no_page(prepared, traces, tmp_path, name, old, new):
+def test_a_trace_is_of_its_graph_alone(prepared, searched, tmp_path):
+    """Another file with the same nodes and edges may be of another code. (test_graph_file.py damages both files.)"""
     for file in prepared[2].parent.iterdir():
         shutil.copy(file, tmp_path)
-    (tmp_path / name).write_text((tmp_path / name).read_text().replace(old, new))
-    with pytest.raises(InputError, match=rf"\A[^\n]*{name}[^\n]*\Z"):
-        main([str(tmp_path / "trace.jsonl"), "-o", str(tmp_path / "page.html")])
-    assert not (tmp_path / "page.html").exists()
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps(json.loads(graph.read_text())))
+    with pytest.raises(InputError, match="graph.json: is not the graph of"):
+        read_traces(tmp_path / "trace.jsonl")
 
 
 @pytest.mark.parametrize("name", ["mine.jsonl", "none/t.jsonl", "g.jsonl"])
@@ -100,90 +106,70 @@ def test_a_trace_replaces_only_traces_and_a_page_only_pages(tmp_path, name):
     """A trace can be written, and it is not the graph, in whatever words."""
     (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
     path = f"{tmp_path}/../{tmp_path.name}/{name}"
-    with pytest.raises((InputError, OSError), match=name), tracing(None, tmp_path / "g.jsonl", path):
-        pass
+    with pytest.raises((InputError, OSError), match=name):
+        check_trace(path, tmp_path / "g.jsonl")
     with pytest.raises((InputError, OSError), match=name):
         write_page(path, "")
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
 
-def test_an_answer_for_a_program(searched):
-    """It holds every figure of the steps and the text of each node read. (test_readme.py has an answer in words.)"""
-    answer = searched[2][0]
-    texts = [f"Zürich {n}" for n in range(100)]
-    line = as_json(answer, "Where?", texts)
-    assert line.isascii(), "a terminal need not know more"
-    assert json.loads(line) == {
-        "question": "Where?", "answer": answer.text, "end": answer.end, "nodes": answer.nodes, "of": 100,
-        "tokens": answer.tokens, "flops": answer.flops,
-        "steps": [json.loads(json.dumps(asdict(step) | {"text": texts[step.node]})) for step in answer.trace]}
-
-
 def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
     """The commands of view/README.md work in a folder with the story. The second time, the graph is reloaded and the
-    trace replaced. The answer is the method's own. A book of unknown words brings a warning."""
+    trace replaced. The answer is the method's own; for a program it has every figure of the steps and the texts read.
+    A book of unknown words brings a warning. (test_readme.py has an answer in words.)"""
     (tmp_path / "tiny").mkdir()
-    shutil.copy(ROOT / "tiny" / "story.txt", tmp_path / "tiny")
+    shutil.copy(STORY, tmp_path / "tiny")
     monkeypatch.chdir(tmp_path)
     method, question = prepared[0], "When did Selma move?"
     story = method.prepare(read_text("tiny/story.txt"))
     answer = method.answer(story, question)
-    for verb, form, wanted in (("built", [], as_text(answer, question, story.texts, False)),
-                               ("reloaded", ["--json"], as_json(answer, question, story.texts))):
+    outputs = []
+    for verb, *form in (("built",), ("reloaded", "--json")):
         assert ask(["tiny/story.txt", question, "--trace", "selma.jsonl", *form]) == 0
         out, err = capsys.readouterr()
-        assert out == wanted + "\n" and f"{verb} story.txt." in err and "warning" not in err
+        assert f"{verb} story.txt." in err and "warning" not in err
+        outputs.append(out)
+    assert outputs[0] == as_text(answer, question, story.texts, False) + "\n"
+    steps = [asdict(step) | {"text": story.texts[step.node]} for step in answer.trace]
+    assert json.loads(outputs[1]) == json.loads(json.dumps({
+        "question": question, "answer": answer.text, "end": answer.end, "nodes": answer.nodes, "of": 83,
+        "tokens": answer.tokens, "flops": answer.flops, "steps": steps}))
+    assert as_json(answer, "Où?", story.texts).isascii(), "a terminal need not know more"
     Path("book.txt").write_text("It was the best of times, it was the worst of times.")
     assert ask(["book.txt", question]) == 0 and "warning: " in capsys.readouterr().err
     assert main(["selma.jsonl", "-o", "selma.html"]) == 0
     assert question in Path("selma.html").read_text("utf-8")
 
 
-# --- the page, without a browser ------------------------------------------------------------------------------------
-
-def test_a_text_cannot_leave_its_block(traces):
-    """The texts of documents and models stand in JSON without "<", which alone could end the block. The policy asks
-    nothing of the network; that it allows the page's own style and script is seen in the browser."""
-    html = page([traces[0] | {"question": said} for said in HOSTILE])
-    assert "Policy\" content=\"default-src 'none'; style-src 'sha256-" in html
-    block = re.search('<script id="data" type="application/json">(.*?)</script>', html, re.S)[1]
-    assert "<" not in block and [row["question"] for row in json.loads(block)["questions"]] == HOSTILE
+def data_of(html: str) -> dict:
+    """What a page shows: its block of JSON, which ends with its first tag."""
+    return json.loads(re.search('<script id="data" type="application/json">([^<]*)</script>', html)[1])
 
 
 # --- the page, in a browser -----------------------------------------------------------------------------------------
 
-@pytest.fixture
-def opened(show):
-    """A function that opens the page of some traces, and returns a function that evaluates an expression there."""
-    def open_page(traces, *address):
-        run = show(page(traces), *address)
-        return lambda expression, *arguments: run(f"return {expression}", *arguments)
-    return open_page
-
-
 @pytest.mark.slow
-def test_every_figure_of_every_step(opened, traces, searched):
+def test_every_figure_of_every_step(show, traces, searched):
     """Each figure is there with four digits, amounts of attention in units of a power of ten. What enters a node adds
     up to its z, and z, c and the sums to its score.
     """
-    run = opened(traces)
+    run = show(page(traces))
 
     def texts(selector):
-        return run("[...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
+        return run("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
 
     def values(selector, unit=1):
         return [pytest.approx(float(text) * unit, rel=6e-4) for text in texts(selector)]
 
-    assert run("data.graphs.length") == 1, "a graph of two questions is there twice"
     for n, (trace, answer) in enumerate(zip(traces, searched[2])):
-        run("choose(arguments[0])", n)
-        unit = 10 ** run("exponent")
+        run(f"choose({n})")
+        unit = 10 ** run("return exponent")
         assert all(row.r < 100 * unit for row in answer.trace)
         nodes, edges = trace["graph"]["nodes"], trace["graph"]["edges"]
         both = trace["settings"]["attention"] and trace["settings"]["similarity"]
         for number, step in enumerate(answer.trace, 1):
-            run("show(arguments[0])", number)
+            run(f"show({number})")
             read = answer.trace[:number][::-1]
             candidates = step.candidates or []
             assert texts("#reads") == [nodes[step.node]["text"]]
@@ -207,7 +193,7 @@ def test_every_figure_of_every_step(opened, traces, searched):
                     assert z / unit / float(sum_z) + share_c == pytest.approx(score, rel=2e-3)
             if parts and parts[0][0] > .99 * step.z and step.c <= 0 and both:
                 assert f"above all from #{parts[0][1]}" in texts("#says")[0]
-        run("show(arguments[0])", number + 1)
+        run(f"show({number + 1})")
         assert texts("#answer, #end") == [answer.text, ENDS[answer.end]]
 
 
@@ -237,16 +223,17 @@ def would_be_read(trace, number, struck):
     return max(fit, key=lambda i: (score[i].item(), -i))
 
 
-def test_what_would_be_read_if_something_were_struck_out(opened, traces):
+def test_what_would_be_read_if_something_were_struck_out(show, traces):
     """The page's winner is that of pecan.final_scores, for every step and all chips. With none struck out it is the
     node that was read.
     """
-    run = opened(traces)
+    run = show(page(traces))
     for n, trace in enumerate(traces):
-        found = run("""(choose(arguments[0]), query.steps.map((step, k) => arguments[1].map(chips => {
-            [at, struck] = [k + 1, new Set(chips)];
-            return step.candidates ? winner() ?? null : -1;
-        })))""", n, list(map(list, CHIPS)))
+        found = run("""choose(arguments[0]);
+            return query.steps.map((step, k) => arguments[1].map(chips => {
+                [at, struck] = [k + 1, new Set(chips)];
+                return step.candidates ? winner() ?? null : -1;
+            }))""", n, list(map(list, CHIPS)))
         off = {name for name in ("attention", "similarity") if not trace["settings"][name]}
         for number, (step, winners) in enumerate(zip(trace["answer"]["trace"], found)):
             if step["candidates"]:
@@ -255,22 +242,19 @@ def test_what_would_be_read_if_something_were_struck_out(opened, traces):
 
 
 @pytest.mark.slow
-def test_where_reading_would_end(opened, prepared, question, traces):
+def test_where_reading_would_end(show, prepared, question, traces):
     """For fifty pairs of t_p and t_n, reading ends where a search with them ends. Some t_p equal a p_yes."""
     method, document, _ = prepared
     steps = traces[-1]["answer"]["trace"]
     checks = sorted(step["p_yes"] for step in steps if step["p_yes"] is not None)
     thresholds = [0, .5, .9, .99, .9999, *checks[::max(1, len(checks) // 5)][-5:]]
-    pairs = [(t_p, t_n) for t_p in thresholds for t_n in (1, 2, 3, 5, 8)]
-    assert len(pairs) == 50
-    run = opened(traces[-1:])
-    settings = method.settings
-    for pair in pairs:
-        method.settings = replace(settings, confidence=pair[0], patience=pair[1])
+    assert len(thresholds) == 10
+    run = show(page(traces[-1:]))
+    for confidence, patience in itertools.product(thresholds, (1, 2, 3, 5, 8)):
         search = method.search(document, question)
+        search.settings = replace(method.settings, confidence=confidence, patience=patience)
         search.run()
-        assert run("stop({confidence: arguments[0], patience: arguments[1]})", *pair) == len(search.visited)
-    method.settings = settings
+        assert run(f"return stop({{confidence: {confidence}, patience: {patience}}})") == len(search.visited)
 
 
 @pytest.mark.parametrize("said, texts, stands", table("""
@@ -280,7 +264,7 @@ def test_where_reading_would_end(opened, prepared, question, traces):
     wine.      | He sells swine. / Ann drinks wine, they say. / Red Wine | 1 2
     U.S. (old) | in the u.s. (old) times                               | 0
     Zoë        | Zoës / an \u00e9 and Zoë                              | 1"""))
-def test_where_the_answer_stands(opened, traces, said, texts, stands):
+def test_where_the_answer_stands(show, traces, said, texts, stands):
     """In the read nodes that have it as whole words, the one with the largest r first; Yes and No stand nowhere."""
     trace = traces[0]
     steps = sorted(trace["answer"]["trace"], key=lambda step: -step["r"])
@@ -289,28 +273,34 @@ def test_where_the_answer_stands(opened, traces, said, texts, stands):
     for text, step in zip(texts.split(" / "), steps):
         trace["graph"]["nodes"][step["node"]]["text"] = text
     trace["answer"]["text"] = said
-    run = opened([trace])
-    assert run("evidence().nodes") == [steps[int(k)]["node"] for k in stands.split()]
-    run("show(query.steps.length + 1)")
-    assert (" stands in " in run("by('says').textContent")) == bool(stands)
+    run = show(page([trace]))
+    assert run("return evidence().nodes") == [steps[int(k)]["node"] for k in stands.split()]
+    says = run("show(query.steps.length + 1); return by('says').textContent")
+    assert (" stands in " in says) == bool(stands)
 
 
-def test_a_link_leads_to_a_step(opened, traces):
+def test_a_link_leads_to_a_step(show, traces):
     """The address names question and step, and follows them."""
-    run = opened(traces, "#question=2&step=3")
-    assert run("[query === data.questions[1], at]") == [True, 3]
-    run("show(4)")
-    assert run("location.hash") == "#question=2&step=4"
-    assert opened(traces, "#question=9&step=x")("[data.questions.indexOf(query), at]") == [0, 0]
+    where = "return [data.questions.indexOf(query), at]"
+    run = show(page(traces), "#question=2&step=3")
+    assert run(where) == [1, 3]
+    assert run("show(4); return location.hash") == "#question=2&step=4"
+    assert show(page(traces), "#question=9&step=x")(where) == [0, 0]
 
 
-@pytest.mark.parametrize("said", HOSTILE)
-def test_hostile_text_is_shown_and_not_run(opened, traces, said):
-    traces[0]["graph"]["nodes"][0]["text"] = traces[0]["question"] = said
-    run = opened(traces[:1])
-    run("details(0)")
-    assert run("[document.title, by('question').textContent, by('details-text').textContent]") == [said] * 3
-    assert run("[typeof window.hacked, document.images.length, document.scripts.length]") == ["undefined", 0, 2]
+def test_hostile_text_is_shown_and_not_run(show, traces):
+    """The texts of documents and models stand in JSON without "<", which alone could end the block. The policy asks
+    nothing of the network. It allows the page's own style and script, or the console would complain."""
+    traces[0]["graph"]["nodes"][0]["text"] = everything = "".join(HOSTILE)
+    html = page([traces[0] | {"question": said} for said in HOSTILE])
+    assert "Policy\" content=\"default-src 'none'; style-src 'sha256-" in html
+    assert [row["question"] for row in data_of(html)["questions"]] == HOSTILE
+    run = show(html)
+    for n, said in enumerate(HOSTILE):
+        run(f"choose({n}); details(0)")
+        shown = run("return [document.title, by('question').textContent, by('details-text').textContent]")
+        assert shown == [said, said, everything]
+    assert run("return [typeof window.hacked, document.images.length, document.scripts.length]") == ["undefined", 0, 2]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
