@@ -43,6 +43,18 @@ def test_inverse_frequencies(size):
     assert f.dtype == torch.float32 and torch.equal(f, LlamaRotaryEmbedding(theirs).inv_freq)
 
 
+def test_cos_and_sin_are_those_of_the_angle(size):
+    """The tables equal float64 up to the rounding of the angle to float32. That is 2^-24 of the angle: 0.006 rad for
+    the largest, 100,000 rad. Angles in bfloat16 would be wrong by whole turns."""
+    f = inverse_frequencies(size[0])
+    cos, sin = rope_tables(POSITIONS, f, torch.float32)
+    angle = POSITIONS[0, :, None] * f.double().repeat(2)          # the two halves of a head share the angles
+    allowed = angle * 2 ** -24 + 1e-7                             # 1e-7: the table's own rounding
+    for table, exact in ((cos, angle.cos()), (sin, angle.sin())):
+        excess = (table[0, 0] - exact).abs() - allowed
+        assert excess.max() < 0, f"off by {excess.max():.1e} more than allowed"
+
+
 def test_half_split_rotation_by_hand():
     """Element i is paired with element i + K/2, not with its neighbour."""
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
