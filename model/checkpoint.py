@@ -47,10 +47,14 @@ class Config:
     head_norms: bool = False                   # each head's query and key are normalised (Qwen3)
 
 
-# The model types that are a Llama, and Hugging Face's values for keys that older files do not have.
-KINDS = "llama", "qwen2", "qwen3", "mistral"
-DEFAULTS = {"tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False,
-            "layer_types": []}
+# The model types that are a Llama, and Hugging Face's defaults for absent keys.
+KINDS = {"llama": {"max_position_embeddings": 2048, "eos_token_id": 2},
+         "qwen2": {"max_position_embeddings": 32768, "num_key_value_heads": 32},
+         "qwen3": {"max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128},
+         "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096,
+                     "eos_token_id": 2}}
+DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": False,
+            "mlp_bias": False, "layer_types": []}
 
 # rope_type -> the keys that scale RoPE, in the order in which llama.inverse_frequencies reads them.
 LINEAR = {"factor": POSITIVE}
@@ -90,7 +94,7 @@ HEAD_WIDTH = Rule((int,), "an even number above 0, because RoPE rotates pairs", 
 
 
 def read_config(folder: str | Path) -> Config:
-    """Read config.json as transformers 4 or 5 wrote it. Keys that older versions did not know may be absent.
+    """Read config.json as transformers 4 or 5 wrote it; absent keys have Hugging Face's defaults.
 
     Raises InputError for a missing key, another architecture or rope_type, and an impossible value.
     """
@@ -100,6 +104,7 @@ def read_config(folder: str | Path) -> Config:
         kind = given.get("model_type", "llama")
         if str(kind) not in KINDS:
             raise InputError(f"{path}: model_type is {kind!r:.60}; only {', '.join(KINDS)} are implemented")
+        given = KINDS[kind] | given
         values = _with_rope({key: value for key, value in given.items() if value is not None})
         check_implemented(path, values, IMPLEMENTED | {"architectures": [f"{kind.capitalize()}ForCausalLM"]})
         check_values(values, RULES, f"{path}: ")
@@ -113,7 +118,7 @@ def read_config(folder: str | Path) -> Config:
         # Mistral's attention may slide: it reaches back sliding_window tokens. Up to that length nothing slides.
         max_length = values["max_position_embeddings"]
         if kind == "mistral":
-            max_length = min(max_length, given.get("sliding_window", 4096) or max_length)
+            max_length = min(max_length, values.get("sliding_window", max_length))
 
     biased = ["q_proj", "k_proj", "v_proj"] if kind == "qwen2" or values["attention_bias"] else []
     if values["attention_bias"]:
@@ -163,7 +168,9 @@ def _with_rope(given: dict) -> dict:
     """
     rope = given.get("rope_scaling") or given.get("rope_parameters") or {}
     rope = {"rope_type": rope.get("type", "default")} | rope
-    return DEFAULTS | {"num_key_value_heads": given.get("num_attention_heads")} | given | rope
+    values = DEFAULTS | {"num_key_value_heads": given.get("num_attention_heads")} | given | rope
+    key = "original_max_position_embeddings"
+    return values | {key: given.get(key) or values.get(key, values["max_position_embeddings"])}
 
 
 def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ SAMPLE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"
 # How PECAN's user turns begin and end (Tables A1 and A2). A node ends the first turn of a search, in whatever sign.
 USER = "Summary directly.", "Given can.", "Can Tom", "Can 3", 'Can "it"', "Can it?)"
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
+PART = 1_000_000                             # characters that are encoded in one call: more take too much memory
 THOUGHT = "(?:think|thinking|thought|reasoning)>"                                        # <think> .. </think>
 UNFINISHED = f"(?s)<{THOUGHT}(?!.*</{THOUGHT})"
 
@@ -158,7 +159,9 @@ class Tokenizer:
         return self._kept_ids(text) if len(text) < 10_000 else self._ids(text)
 
     def _ids(self, text: str) -> list[int]:
-        return self.plain.encode(text, add_special_tokens=False).ids
+        """Ids of a text of any length. No token of a vocabulary reaches over a blank into a word."""
+        parts = re.findall(rf"(?s).{{1,{PART}}}(?:(?<=\S)(?= \w)|\Z)|.{{1,{PART}}}", text)
+        return [i for part in parts for i in self.plain.encode(part, add_special_tokens=False).ids]
 
     @property
     def bos(self) -> list[int]:

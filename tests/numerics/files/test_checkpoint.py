@@ -7,7 +7,7 @@ import pytest
 import torch
 from folders import assert_refused, each, put, read, write
 from hub import COMMIT, serve
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import LLAMA3 as SCALING
 from oracle import hugging_face, write_checkpoint
@@ -56,11 +56,15 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     assert_same_weights(Llama.load(other, "cpu").weights, model.weights)
 
 
+ABSENT = "absent"
+
+
 @pytest.mark.parametrize("generation, config, wanted", [
-    ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, 7, (7,)), (None, None, ())])
+    ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, 7, (7,)), (None, None, ()), (None, ABSENT, (2,))])
 def test_eos_of_the_generation_config_comes_first(copy, generation, config, wanted):
-    """If it names none, config.json's counts: one token or several."""
-    put(copy, "config.json", {"eos_token_id": config})
+    """If it names none, config.json's counts: one token or several. If that has no such key, it is Hugging Face's."""
+    raw = read(copy) | {"eos_token_id": config}
+    write(copy, "config.json", {key: value for key, value in raw.items() if value != ABSENT})
     write(copy, "generation_config.json", {"eos_token_id": generation})
     assert read_config(copy).eos == wanted
 
@@ -83,12 +87,15 @@ def test_one_file_counts_beside_the_index_of_old_shards(tmp_path, model):
 
 
 OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() if key != "rope_type"}
-ABSENT = "absent"
 
 
 @pytest.mark.parametrize("changes", [
     *({key: ABSENT} for key in ("head_dim", "num_key_value_heads", "tie_word_embeddings", "rope_parameters", "dtype",
-                                "attention_bias", "mlp_bias")),
+                                "attention_bias", "mlp_bias", "max_position_embeddings", "rms_norm_eps")),
+    kind("Qwen3") | {"num_attention_heads": 64, "num_key_value_heads": ABSENT, "head_dim": ABSENT},
+    *(kind(name) | {"num_attention_heads": 64, "num_key_value_heads": ABSENT} for name in ("Qwen2", "Mistral")),
+    {"rope_parameters": {key: value for key, value in SCALING.items() if not key.startswith("original")}},
+    {"original_max_position_embeddings": 128},
     *(kind("Mistral") | {"sliding_window": window} for window in (512, None, ABSENT)),     # inside of it nothing slides
     kind("Qwen2") | {"sliding_window": 512, "use_sliding_window": False},
     {"rope_parameters": {"rope_type": "default"}, "rope_scaling": SCALING, "rope_theta": 7.0},
@@ -103,9 +110,10 @@ def test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face(tmp_path, 
     write(tmp_path, "config.json", {key: value for key, value in raw.items() if value != ABSENT})
     ours, theirs = read_config(tmp_path), AutoConfig.from_pretrained(tmp_path)
     for name, key in {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
-                      "head_width": "head_dim", "tied": "tie_word_embeddings"}.items():
+                      "head_width": "head_dim", "norm_eps": "rms_norm_eps", "tied": "tie_word_embeddings"}.items():
         assert getattr(ours, name) == getattr(theirs, key), key
-    assert ours.max_length == min(8192, getattr(theirs, "sliding_window", None) or 8192)
+    longest = theirs.max_position_embeddings
+    assert ours.max_length == min(longest, getattr(theirs, "sliding_window", None) or longest)
     assert ours.biased == (("q_proj", "k_proj", "v_proj") if theirs.model_type == "qwen2" else ())
     assert ours.dtype == str(theirs.dtype or "bfloat16").removeprefix("torch.")
     assert torch.equal(inverse_frequencies(ours), LlamaRotaryEmbedding(theirs).inv_freq)
@@ -198,6 +206,22 @@ def test_an_impossible_value_of_config_is_named(tmp_path_factory, folder, key, v
     write(copy, "config.json", raw)
     with pytest.raises(InputError, match=f"config.json: {key} is "):
         read_config(copy)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]), st.data())
+def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, data):
+    """A file that is cut short, replaced, or has one wrong byte is refused in one line, or loads."""
+    copy = shutil.copytree(folder, tmp_path_factory.getbasetemp() / "damaged", dirs_exist_ok=True)
+    good = (folder / name).read_bytes()
+    at = data.draw(st.integers(0, min(len(good), 3000) - 1))
+    byte = data.draw(st.sampled_from([b"", b"\xff", b"[", b'"', b"9"]))
+    rest = data.draw(st.sampled_from([good[at + 1:], b""]))
+    (copy / name).write_bytes(good[:at] + byte + rest)
+    try:
+        load(copy)
+    except InputError as error:
+        assert str(error).startswith(str(copy)) and "\n" not in str(error)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

@@ -47,6 +47,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from core.files import InputError
 from llama import Llama
+from model import tokenizer
 from model.tokenizer import Tokenizer
 from pecan import ANSWER, answer_turn, information_points, node_line, question_prompt, summary_prompt, tokens_of
 
@@ -249,6 +250,18 @@ def test_bytes_that_are_no_character_keep_all_others_in_place(either):
     text, spans = either.spans([first, *either.encode("a"), *others, *either.encode("é\ufffdb")])
     assert re.fullmatch("\ufffd+a\ufffd+é\ufffdb", text)
     assert [text[start:end] for start, end in spans if text[start:end] in "ab"] == ["a", "b"]
+
+
+def test_a_long_text_is_encoded_in_parts(either, monkeypatch):
+    """200 MB in one call would take all memory."""
+    plain = either.plain
+    text = " ".join([*NODES.values(), "東京都" * 20, NASTY, ". . .  \n\n two"] * 3)
+    whole = plain.encode(text, add_special_tokens=False).ids
+    lengths = []
+    watched = SimpleNamespace(encode=lambda part, **how: lengths.append(len(part)) or plain.encode(part, **how))
+    monkeypatch.setattr(tokenizer, "PART", 160)
+    monkeypatch.setattr(either, "plain", watched)
+    assert either.encode(text) == whole and max(lengths) <= 160 < len(text)
 
 
 def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
