@@ -175,7 +175,7 @@ def main(argv=None) -> int:
     results = {dataset.name: {"report": asdict(dataset.report), "runs": {}} for dataset in datasets}
     if len(results) < len(datasets):
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one")
-    runs = plan(args, datasets, args.rows)
+    runs = plan(args, datasets)
     if args.dry_run and args.table == "A4":
         output(args, *cost.at_published_lengths(read_config(locate(args.model))), cost.PUBLISHED)
         return 0

@@ -81,7 +81,7 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, st
     costs = {}
     tables = []
     for dataset in datasets:
-        costs[dataset.name] = runs = {run.row.name: expected(run) for run in plan(args, [dataset], args.rows)}
+        costs[dataset.name] = runs = {run.row.name: expected(run) for run in plan(args, [dataset])}
         title = f"{dataset.name}: {len(dataset.documents):,} documents, {len(dataset.questions):,} questions"
         rows = [[name, *("-".join(map(quantity, cost)) if any(cost) else "-" for cost in run.values())]
                 for name, run in runs.items()]

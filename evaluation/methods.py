@@ -139,8 +139,8 @@ class Run(NamedTuple):
     graphs: Path                         # folder of the documents' graphs and trees
 
 
-def plan(args: argparse.Namespace, datasets: list[Dataset], rows: list[Row]) -> list[Run]:
-    """The runs of some rows, PECAN's first, because others may depend on its cost.
+def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
+    """The runs of a command line's rows, PECAN's first, because others may depend on its cost.
 
     InputError for a wrong checkpoint or setting: it is found now, not after hours.
     """
@@ -150,7 +150,7 @@ def plan(args: argparse.Namespace, datasets: list[Dataset], rows: list[Row]) -> 
 
     runs = []
     for dataset in datasets:
-        for row in sorted(rows, key=lambda row: row.name != "pecan"):
+        for row in sorted(args.rows, key=lambda row: row.name != "pecan"):
             if row.make is PECAN.make:
                 changes = [f"w/o {name}" for name in args.without]
                 changes += [f"{args.nodes} nodes"] if args.nodes else []

@@ -254,7 +254,7 @@ def test_each_process_takes_its_own_gpu(monkeypatch, gpus, wanted, devices):
 def planned(line: str, dataset: str = "mine") -> dict:
     """The runs that a command line plans over a data set of this name: {name of the row: run}."""
     args = command.parse([*shlex.split(line), "--device", "cpu"])
-    return {run.row.name: run for run in methods.plan(args, [SimpleNamespace(name=dataset)], args.rows)}
+    return {run.row.name: run for run in methods.plan(args, [SimpleNamespace(name=dataset)])}
 
 
 # The command line, the data set, the row, and what differs from the settings of the model (TINY, or those of PECAN).
