@@ -154,6 +154,7 @@ class Agent(Baseline):
         make(content) -> Prepared       the same in the form that questions need; an encoder may do some work
     """
     instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
+    at_once = 1                   # an answer took long; a kill must not lose it
     reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
 
     def __init__(self, model: Llama, settings: Settings, *others):
@@ -163,7 +164,6 @@ class Agent(Baseline):
                              "PECAN's (its pecan.json says so)")
         self.limit = scaled(self.reply_tokens, settings)
         self.asking = Batches(self.batches.rows)            # their lengths are characters, a reader's are tokens
-        self.at_once = 1                                    # an answer took long; a kill must not lose it
         self.begin()
 
     def begin(self, ask=None):
