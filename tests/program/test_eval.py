@@ -209,15 +209,13 @@ def test_each_process_has_its_own_documents_and_file(go, tmp_path, monkeypatch, 
 
 def test_only_torchrun_makes_a_team(monkeypatch):
     """Without TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are another program's."""
-    def team(*values):
-        for name, value in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK"), values):
-            monkeypatch.setenv(name, value)
-        found = Team()
-        return found.rank, found.size, found.local_rank
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "x")):
+        monkeypatch.setenv(name, value)
+    assert vars(Team()) == {"rank": 0, "size": 1, "local_rank": 0}
 
-    assert team("1", "2", "x") == team("", "", "") == (0, 1, 0)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert team("0", "1", "3") == (0, 1, 3)
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "3"), ("TORCHELASTIC_RUN_ID", "none")):
+        monkeypatch.setenv(name, value)
+    assert vars(Team()) == {"rank": 0, "size": 1, "local_rank": 3}
 
 
 # --- mistakes -------------------------------------------------------------------------------------------------------
