@@ -11,6 +11,7 @@ import pytest
 import torch
 from runs import ROOT, table
 
+from core.code import VERSION
 from core.command import user_errors
 from core.files import InputError
 from data import Answer
@@ -18,6 +19,15 @@ from evaluation import models
 from view import ask
 
 STORY = str(ROOT / "tiny" / "story.txt")
+
+
+@pytest.mark.slow
+def test_eval_may_be_a_link_and_have_no_docstrings(tmp_path):
+    """Python leaves docstrings out if it is told so."""
+    (tmp_path / "eval.py").symlink_to(ROOT / "eval.py")
+    done = subprocess.run([sys.executable, "-OO", tmp_path / "eval.py", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"eval.py {VERSION}\n"
+
 
 @pytest.mark.parametrize("raised, code, said", [
     (InputError("x is wrong"), 2, "error: x is wrong\n"),
