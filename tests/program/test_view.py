@@ -79,16 +79,16 @@ def test_a_trace_holds_what_ran(searched, prepared, traces):
 
 
 def test_each_answer_is_on_disk_at_once(question, tmp_path):
-    """If a later question cannot be answered, the trace of the earlier one is there. Before an answer there is no file.
+    """If a later question cannot be answered, the traces of those before are there. Before an answer there is no file.
     Its graph is in another folder. A reader minds neither a byte order mark nor empty lines."""
     (tmp_path / "graphs").mkdir()
     file = tmp_path / "trace.jsonl"
-    for questions in (["Who " * 600], [question, "Who " * 600]):
+    for questions in (["Who " * 600], [question, "Who is it?", "Who " * 600]):
         assert not file.exists()
         with pytest.raises(InputError):
             ask([str(STORY), *questions, "--graph", f"{tmp_path}/graphs/g.json", "--trace", str(file)])
     file.write_text(f"\ufeff\n{file.read_text()}\n")
-    assert [trace["question"] for trace in read_traces(file)] == [question]
+    assert [trace["question"] for trace in read_traces(file)] == [question, "Who is it?"]
 
 
 def test_a_trace_is_of_its_graph_alone(prepared, searched, tmp_path):
