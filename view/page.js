@@ -78,7 +78,7 @@ function tableRow(name, cells) {
 // What enters the node of a step from the nodes read before it: [node, r, e], the largest r × e first.
 function inflow(number = at) {
   const step = query.steps[number - 1];
-  if (!step || !step.candidates) return [];
+  if (!step?.candidates) return [];
   const r = new Map(query.steps.slice(0, number - 1).map(s => [s.node, s.r]));
   return graph.above[step.node].filter(([i]) => r.has(i)).map(([i, e]) => [i, r.get(i), e]).sort((a, b) => b[1] * b[2] - a[1] * a[2]);
 }
@@ -88,7 +88,7 @@ function scores(off) {
   const now = query.steps[at - 1].node, [strongest] = inflow(), r = new Map(), z = graph.texts.map(() => 0);
   for (const step of query.steps.slice(0, at - 1)) r.set(step.node, off.has("position") ? step.to_query : step.r);
   for (const [i, j, e] of graph.edges) {
-    const cut = off.has("edge") && strongest && i === strongest[0] && j === now;
+    const cut = off.has("edge") && i === strongest?.[0] && j === now;
     if (r.has(i) && !cut) z[j] += r.get(i) * e;
   }
   const c = query.c.map(cosine => Math.max(cosine, 0)), sumZ = sum(z), sumC = sum(c);
@@ -227,8 +227,8 @@ function follow() {
 function show(wanted) {
   const n = query.steps.length, ended = stop(limits), { answer } = query;
   at = Math.max(0, Math.min(n + 1, wanted));
-  const done = at > n, step = query.steps[at - 1], candidates = (step && step.candidates) || [], last = query.steps[Math.min(at, n) - 1];
-  const found = done ? evidence() : { nodes: [] }, now = done ? found.nodes[0] : step && step.node, [instead] = candidates.length ? [winner()] : [];
+  const done = at > n, step = query.steps[at - 1], candidates = step?.candidates ?? [], last = query.steps[Math.min(at, n) - 1];
+  const found = done ? evidence() : { nodes: [] }, now = done ? found.nodes[0] : step?.node, [instead] = candidates.length ? [winner()] : [];
   by("step").textContent = at === 0 ? "start" : done ? "answer" : `step ${at} of ${n}`;
   by("back").disabled = by("first").disabled = at === 0;
   by("forward").disabled = by("last").disabled = done;
@@ -270,7 +270,7 @@ function show(wanted) {
 
 // The text of a node, with the answer in it marked.
 function quote(node, words) {
-  const text = node === undefined ? "" : graph.texts[node], found = words && words.exec(text);
+  const text = node === undefined ? "" : graph.texts[node], found = words?.exec(text);
   by("reads").replaceChildren(...(found ? [text.slice(0, found.index), element("mark", "", found[0]), text.slice(found.index + found[0].length)] : [text]));
 }
 
@@ -317,8 +317,8 @@ function drawCurve(ended, last) {
     : `With this t_p and t_n, reading ends after step ${ended}${ended === n ? ": " + query.answer.end : ""}.` +
       (starting > 1 ? ` Steps 1 to ${starting} are the top level, which has one check.` : "") +
       (itself ? " This search stopped by itself, so the line can only be lowered: what comes later needs the model." : "");
-  by("verdict").replaceChildren(...(last && last.verdict ? [shown(last.p_yes, "p_yes"), " " + last.verdict] : []));
-  by("verdict").className = last && last.verdict === "Yes" ? "yes" : "";
+  by("verdict").replaceChildren(...(last?.verdict ? [shown(last.p_yes, "p_yes"), " " + last.verdict] : []));
+  by("verdict").className = last?.verdict === "Yes" ? "yes" : "";
 }
 
 function limit(name, value) {
@@ -381,7 +381,7 @@ function off() {
 }
 
 function drawWhatIf(step, node) {
-  by("whatif-box").hidden = !step || !step.candidates;
+  by("whatif-box").hidden = !step?.candidates;
   if (by("whatif-box").hidden) return;
   for (const chip of by("chips").querySelectorAll("button")) chip.setAttribute("aria-pressed", !struck.has(chip.value));
   by("edge").disabled = inflow().length === 0;
@@ -402,7 +402,7 @@ function drawRelevance(step) {
   by("relevance-box").hidden = steps.length === 0;
   by("relevance-title").textContent = `Relevance r = position × attention, in ${power()}`;
   by("relevance").replaceChildren(...steps.map(({ node, position, to_query, r }) =>
-    item(step && node === step.node, nodeButton(node), [["z", r / highest]], attention(r, "r"), ` = ${position} × `, attention(to_query, "attention"))));
+    item(node === step?.node, nodeButton(node), [["z", r / highest]], attention(r, "r"), ` = ${position} × `, attention(to_query, "attention"))));
 }
 
 // --- the same question, searched in other ways -----------------------------------------------------------------------
@@ -428,7 +428,7 @@ function drawTwins(step) {
     line("", twins.map(differences)), line("answer", twins.map(twin => twin.answer.text)), line("end", twins.map(twin => twin.answer.end)),
     ...Array.from({ length: Math.max(...twins.map(twin => twin.steps.length)) }, (_, k) => line(k + 1, twins.map(twin => {
       if (!twin.steps[k]) return "";
-      const { node } = twin.steps[k], button = element("button", step && node === step.node ? "now" : "", "#" + node);
+      const { node } = twin.steps[k], button = element("button", node === step?.node ? "now" : "", "#" + node);
       button.title = graph.texts[node];
       button.addEventListener("click", () => choose(data.questions.indexOf(twin), k + 1));
       return button;

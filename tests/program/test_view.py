@@ -79,16 +79,16 @@ def test_a_trace_holds_what_ran(searched, prepared, traces):
 
 
 def test_each_answer_is_on_disk_at_once(question, tmp_path):
-    """If a later question cannot be answered, the trace of the earlier one is there. Before an answer there is no file.
+    """If a later question cannot be answered, the traces of those before are there. Before an answer there is no file.
     Its graph is in another folder. A reader minds neither a byte order mark nor empty lines."""
     (tmp_path / "graphs").mkdir()
     file = tmp_path / "trace.jsonl"
-    for questions in (["Who " * 600], [question, "Who " * 600]):
+    for questions in (["Who " * 600], [question, "Who is it?", "Who " * 600]):
         assert not file.exists()
         with pytest.raises(InputError):
             ask([str(STORY), *questions, "--graph", f"{tmp_path}/graphs/g.json", "--trace", str(file)])
     file.write_text(f"\ufeff\n{file.read_text()}\n")
-    assert [trace["question"] for trace in read_traces(file)] == [question]
+    assert [trace["question"] for trace in read_traces(file)] == [question, "Who is it?"]
 
 
 def test_a_trace_is_of_its_graph_alone(prepared, searched, tmp_path):
@@ -201,13 +201,12 @@ NAMES = "attention", "similarity", "position", "edge"
 CHIPS = [set(chips) for n in range(5) for chips in itertools.combinations(NAMES, n)]
 
 
-def would_be_read(trace, number, struck):
+def would_be_read(trace, E, number, struck):
     """The node that pecan.final_scores puts first, of those that fit, at a step without what is struck out."""
     if {"attention", "similarity"} <= struck:
         return None
     step, before = trace["answer"]["trace"][number], trace["answer"]["trace"][:number]
-    graph = Graph([Node(**node) for node in trace["graph"]["nodes"]], trace["graph"]["edges"])
-    E, r = graph.E.clone(), torch.zeros(len(graph.nodes), dtype=torch.float64)
+    E, r = E.clone(), torch.zeros(len(E), dtype=torch.float64)
     for row in before:
         r[row["node"]] = row["r"]
     if "edge" in struck:
@@ -223,7 +222,7 @@ def would_be_read(trace, number, struck):
     return max(fit, key=lambda i: (score[i].item(), -i))
 
 
-def test_what_would_be_read_if_something_were_struck_out(show, traces):
+def test_what_would_be_read_if_something_were_struck_out(show, prepared, traces):
     """The page's winner is that of pecan.final_scores, for every step and all chips. With none struck out it is the
     node that was read.
     """
@@ -237,7 +236,7 @@ def test_what_would_be_read_if_something_were_struck_out(show, traces):
         off = {name for name in ("attention", "similarity") if not trace["settings"][name]}
         for number, (step, winners) in enumerate(zip(trace["answer"]["trace"], found)):
             if step["candidates"]:
-                assert winners == [would_be_read(trace, number, struck) for struck in CHIPS]
+                assert winners == [would_be_read(trace, prepared[1].graph.E, number, struck) for struck in CHIPS]
                 assert winners[CHIPS.index(off)] == step["node"]
 
 
