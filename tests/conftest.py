@@ -98,7 +98,7 @@ def graph(tiny, document, settings):
 @pytest.fixture(scope="session")
 def question(graph):
     """A question about the first person of the document."""
-    from tiny.facts import posts_in  # here, because its patterns take a moment
+    from stated import posts_in  # here, because its patterns take a moment
     name = next(iter(posts_in([node.text for node in graph.nodes]).values()))
     return f"What does {name} drink?"
 

@@ -11,10 +11,12 @@ friend takes two more: to the friend, and to the friend's post.
 import json
 import re
 
+from stated import statements
+
 from baselines import graphreader_prompts as figures
 from baselines import jerr, mkrag
 from baselines.common import Reply
-from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement, statements
+from tiny.facts import DETAILS, NAMES, QUESTIONS, Fact, statement
 
 
 class Script:

@@ -3,13 +3,14 @@ import random
 from pathlib import Path
 
 import pytest
+from stated import facts_in, posts_in
 
 from data import EMBEDDED, read_jsonl
 from encoders.token_mean import TokenMean
 from evaluation.metrics import f1
 from pecan import Pecan
 from tiny import world
-from tiny.facts import facts_in, held_out, posts_in
+from tiny.facts import held_out
 
 TINY = Path(__file__).parents[2] / "tiny"
 
