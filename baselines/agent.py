@@ -163,7 +163,6 @@ class Agent(Baseline):
                              "PECAN's (its pecan.json says so)")
         self.limit = scaled(self.reply_tokens, settings)
         self.asking = Batches(self.batches.rows)            # their lengths are characters, a reader's are tokens
-        self.at_once = 1                                    # an answer took long; a kill must not lose it
         self.begin()
 
     def begin(self, ask=None):
@@ -173,6 +172,9 @@ class Agent(Baseline):
         # Replies that were asked for; those without any wanted field; what others had and was not used; cut replies.
         self.counts = dict.fromkeys(("calls", "refused", "dropped", "cut"), 0)
         self.spent = 0                                      # FLOPs of the replies
+
+    def at_once(self):
+        return 1                                            # an answer took long; a kill must not lose it
 
     def reply_to_batch(self, calls: list) -> list[Reply]:
         """The replies to calls (text, limit); those with the same limit run together."""

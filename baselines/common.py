@@ -76,7 +76,6 @@ class Baseline(Method):
         self.settings = settings
         self.counted = {model, *others}
         self.batches = Batches(rows(settings, model.device.type))
-        self.at_once = self.batches.rows                    # questions whose readers run together
 
     def prepare_all(self, documents, paths, progress=False):
         return [attempt(self.prepared, document) for document in documents]
@@ -105,10 +104,14 @@ class Baseline(Method):
                 yield n, found[0]
             else:
                 waiting.append((n, *found))
-            if len(waiting) == self.at_once:
+            if len(waiting) == self.at_once():
                 yield from self.read_together(waiting)
                 waiting = []
         yield from self.read_together(waiting)
+
+    def at_once(self) -> int:
+        """The number of questions whose readers run together."""
+        return self.batches.rows
 
     def find(self, prepared: Prepared, question: str) -> tuple[Answer, Reading | None]:
         """The answer without its text, and what is to be read for it."""
