@@ -154,7 +154,6 @@ class Agent(Baseline):
         make(content) -> Prepared       the same in the form that questions need; an encoder may do some work
     """
     instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
-    at_once = 1                   # an answer took long; a kill must not lose it
     reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
 
     def __init__(self, model: Llama, settings: Settings, *others):
@@ -173,6 +172,9 @@ class Agent(Baseline):
         # Replies that were asked for; those without any wanted field; what others had and was not used; cut replies.
         self.counts = dict.fromkeys(("calls", "refused", "dropped", "cut"), 0)
         self.spent = 0                                      # FLOPs of the replies
+
+    def at_once(self):
+        return 1                                            # an answer took long; a kill must not lose it
 
     def reply_to_batch(self, calls: list) -> list[Reply]:
         """The replies to calls (text, limit); those with the same limit run together."""

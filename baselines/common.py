@@ -104,12 +104,11 @@ class Baseline(Method):
                 yield n, found[0]
             else:
                 waiting.append((n, *found))
-            if len(waiting) == self.at_once:
+            if len(waiting) == self.at_once():
                 yield from self.read_together(waiting)
                 waiting = []
         yield from self.read_together(waiting)
 
-    @property
     def at_once(self) -> int:
         """The number of questions whose readers run together."""
         return self.batches.rows
