@@ -112,6 +112,7 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     assert t.closing == tuple(i for i in yes[place + 1:] if i in oracle.added_tokens_decoder)[:1]
 
     text = "Kittenish <name>  bursts\n\nhis buttons, ½ é e\u0301 2024  3 京都👍🏽  "
+    assert t.decode(t.encode(" Tom")) == " Tom"
     line, both = (oracle.encode(some, add_special_tokens=False) for some in ("\n", "\n" + text))
     assert line + t.encode(text) == both
     for i, token in oracle.added_tokens_decoder.items():
