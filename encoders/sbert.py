@@ -105,8 +105,8 @@ class Encoder:
         # As sentence-transformers' `encode`, we use no prompt but a default one, and there must be none.
         path = folder / "config_sentence_transformers.json"
         with reading(path):
-            given = _given(path)
-            check_implemented(path, given | {"prompts": any(given.get("prompts", {}).values()) or None}, {
+            given = read_if_there(path)
+            check_implemented(path, given | {"prompts": any((given.get("prompts") or {}).values()) or None}, {
                 "model_type": "SentenceTransformer", "similarity_fn_name": "cosine" if unit else "dot",
                 "default_prompt_name": None})
 
@@ -117,7 +117,7 @@ class Encoder:
         check_shapes(file, self.weights, shapes)
 
         self.tokenizer = _tokenizer(folder, raw["max_position_embeddings"] - self.first_position)
-        self.lower = _given(folder / "sentence_bert_config.json").get("do_lower_case", False)
+        self.lower = read_if_there(folder / "sentence_bert_config.json").get("do_lower_case")
         with reading(folder, "its tokenizer cannot be used"):
             self.tokenizer.encode("\ue000")                # needs a token for what is unknown
             if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
@@ -295,26 +295,21 @@ def _tokenizer(folder: Path, longest: int) -> tokenizers.Tokenizer:
     lose their beginning.
     """
     path = folder / "tokenizer_config.json"
-    given = _given(path)
+    given = {key: value for key, value in read_if_there(path).items() if value is not None}
     check_implemented(path, given, {"truncation_side": "right", "padding_side": "right"})
 
     with reading(folder / "tokenizer.json", "not a readable tokenizer"):
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     with reading(folder, "its tokenizer cannot be used"):
-        name = given.get("tokenizer_class") or _given(folder / "config.json").get("tokenizer_class")
+        name = given.get("tokenizer_class") or read_json(folder / "config.json").get("tokenizer_class")
         if isinstance(tokenizer.model, WordPiece) and str(name).removesuffix("Fast") not in ANY_TOKENIZER:
             tokenizer.normalizer = BertNormalizer(True, given.get("tokenize_chinese_chars", True),
                                                   given.get("strip_accents"), given.get("do_lower_case", True))
 
         path = folder / "sentence_bert_config.json"
-        limits = _given(path)
+        limits = read_if_there(path)
         check_implemented(path, limits, {"transformer_task": "feature-extraction"})
         most = limits.get("max_seq_length") or given.get("model_max_length")
         tokenizer.enable_truncation(min(most or longest, longest))
         tokenizer.enable_padding()
     return tokenizer
-
-
-def _given(path: Path) -> dict:
-    """The values of a JSON file, except null; {} without the file."""
-    return {key: value for key, value in read_if_there(path).items() if value is not None}

@@ -146,13 +146,13 @@ def read_config(folder: str | Path) -> Config:
 
 
 def check_implemented(path: Path, raw: dict, only: dict):
-    """Raise InputError if a key of `only` has another value in `raw`; a key may be absent.
+    """Raise InputError if a key of `only` has another value in `raw`; a key may be absent or null.
 
     Fine-tunes carry keys of their own, and some keys might change the result elsewhere. Here they change nothing, so
     all that are not KNOWN are named on stderr.
     """
     for key, implemented in only.items():
-        if raw.get(key, implemented) != implemented:
+        if raw.get(key) not in (None, implemented):
             raise InputError(f"{path}: {key} is {raw[key]!r:.60}; only {implemented!r} is implemented")
     said = {key for key, value in raw.items() if value is not None and not re.match(r"_|pooling_mode|.*_token$", key)}
     others = sorted(said - only.keys() - KNOWN)

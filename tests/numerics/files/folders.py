@@ -220,6 +220,7 @@ def write_llama(folder, metaspace=False, flags=None, model_type="llama", **setti
     """tokenizer.json as Llama 2 has it, whose normaliser writes blanks, or with a Metaspace as Mistral 0.3."""
     write_sentencepiece(folder, added_tokens_decoder={})
     t = Tokenizer(folder).special
+    t.decoder = tokenizers.decoders.Sequence([t.decoder, tokenizers.decoders.Strip(" ", 1, 0)])    # of a text's start
     (folder / "tokenizer.model").unlink()
     if not metaspace:
         t.pre_tokenizer = None

@@ -113,6 +113,7 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     assert t.closing == tuple(i for i in yes[place + 1:] if i in oracle.added_tokens_decoder)[:1]
 
     text = "Kittenish <name>  bursts\n\nhis buttons, ½ é e\u0301 2024  3 京都👍🏽  "
+    assert t.decode(t.encode(" Tom")) == " Tom"
     line, both = (oracle.encode(some, add_special_tokens=False) for some in ("\n", "\n" + text))
     assert line + t.encode(text) == both
     for i, token in oracle.added_tokens_decoder.items():
@@ -292,9 +293,10 @@ def test_a_thought_is_no_reply(tmp_path, marks, special):
     reply = t.encode("\n\n* 東京")
     for ids in reply, cut + end + reply, cut[1:] + end + reply:
         assert t.reply(ids) == "* 東京" and not t.thinking(ids)
-        (text, edges), = information_points(t, ids, torch.eye(len(ids)), 999, False)
+        points = information_points(t, ids, torch.eye(len(ids)), 999, False)
         first = len(ids) - len(t.encode("東京"))
-        assert text == "東京" and not any(edges[:first]) and all(edges[first:])
+        assert [point.text for point in points] == ["東京"]
+        assert not any(points[0].e[:first]) and all(points[0].e[first:])
     assert t.reply(cut) == "" and not information_points(t, cut, None, 999, False)
     assert t.thinking(t.encode("\n") + cut) and not t.thinking(t.encode("Yes ") + cut)
 
