@@ -92,10 +92,12 @@ class Method(Protocol):
     any_code = False              # take graphs that another code has built
 
     def identity(self, document: Document) -> dict | None:
-        """What a prepared graph depends on besides the code; None (the default) if nothing is kept."""
+        """What a prepared graph depends on besides the code; None if nothing is kept."""
+        return None
 
     def code(self) -> str | None:
         """The code that a prepared graph depends on; None if nobody knows it (core.code)."""
+        return None
 
     def constructions(self, documents: list[Document], paths: list, builds: list) -> list:
         """For core.together: each takes what is kept at its path, or builds it by build(ask) and writes it there."""

@@ -55,7 +55,7 @@ from core.disk import node_vectors
 from core.files import InputError, attempt, remark
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import of, split
-from core.together import Batches, rows, together
+from core.together import Batches, batch_rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
 from llama import Cache, Llama, Segment, flops_of_reply, length_of
@@ -259,7 +259,8 @@ def outline(text: str) -> list[list[int]]:
 
         bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
         colon = text[start:end].rstrip("*_ ").endswith((":", "："))
-        if markers[n] or lead[2] or bold and not colon or colon and n > marked[0] and MARKER.match(text, end):
+        titles = colon and n > marked[0] and MARKER.match(text, end)        # BLANK crosses line ends: a bullet is next
+        if markers[n] or lead[2] or bold and not colon or titles:
             items.append([len(lead[2]) or (BULLET + 1 + 2 * depth - bold if markers[n] else HEADING), start, end])
         elif not items or items[-1][0] < BULLET:
             items.append([TEXT, start, end])
@@ -306,14 +307,16 @@ def tokens_of(span: tuple[int, int], token_spans: list[tuple[int, int]]) -> list
 
 
 def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
-    """The IPs of a reply. `ids` are its tokens; `a` [tokens, N] has a row a(x, j) for each of them.
+    """The IPs of a reply. `ids` are its tokens; `a` [tokens, N] has a row a(x, j) for each of them, or is
+    None if there are none.
 
     A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are others. A bullet that repeats
     an earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
 
     A thought (<think> .. </think>) is no part of the summary; the paper does not say.
 
-    With `tree` (w/o IP-based graph, section 4.2) all bullets together are one summary node.
+    With `tree` (w/o IP-based graph, section 4.2) a group has one node ("many-to-one"). It is all bullets together; the
+    paper does not say.
     """
     if tokenizer.thinking(ids):
         remark("a summary ended inside its thought, so it says nothing; take a checkpoint that answers at once")
@@ -333,7 +336,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 
     The prompt runs through PyTorch's fused kernel, which returns no weights. None are needed: only the reply's tokens
     count, and their weights are computed one by one. If a reply is empty, the nodes of its group have no edges from
-    above, and only similarity can find them; the paper does not say what to do.
+    above, and z never finds them; the paper does not say what to do.
     """
     tokenizer = model.tokenizer
 
@@ -357,9 +360,9 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
 def build(model: Llama, document: Document, settings: Settings, summaries_of=summarise) -> Graph:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
-    It ends when one group held a whole level, or when a summary is no shorter than its text. Raises InputError if the
-    window is too small or the document is blank. `summaries_of` is asked for all summaries of a level at once. It may
-    have made them before; see `built`.
+    It ends when one group held a whole level, or when the next level would be empty or no shorter. Raises InputError if
+    the window is too small or the document is blank. `summaries_of` is asked for all summaries of a level at once. It
+    may have made them before; see `built`.
     """
     tokenizer = model.tokenizer
     limit, room = limit_and_room(tokenizer, settings)
@@ -382,8 +385,8 @@ def build(model: Llama, document: Document, settings: Settings, summaries_of=sum
         flops += sum(cost for _, cost in summaries)
         points = [(group, text, e) for group, (found, _) in zip(groups, summaries, strict=True) for text, e in found]
 
-        # What if a summary is no shorter than its text? Then we would climb forever, so we drop that level and stop.
-        # (The paper does not say.)
+        # What if the points together are no shorter than the level below? We would climb forever, so we drop them and
+        # stop. (The paper does not say.)
         if not points or sum(line_length(text) for _, text, _ in points) >= sum(lengths):
             break
 
@@ -404,7 +407,8 @@ def build(model: Llama, document: Document, settings: Settings, summaries_of=sum
 def built(model: Llama, document: Document, settings: Settings, ask) -> dict:
     """`build` as a construction (core.together): `ask` answers calls [texts of a group, limit, tree].
 
-    Returns what the file of a graph holds.
+    If the answer to a call is not there yet, `ask` raises, and `build` begins again once it is. Returns what the file
+    of a graph holds.
     """
     def summaries_of(_, groups, limit, tree):
         return ask([[group, limit, tree] for group in groups])
@@ -432,7 +436,10 @@ ANSWER = "Given the above information and question, answer the question as conci
 
 
 def question_prompt(tokenizer, question: str) -> list[Segment]:
-    """Table A2 up to its first node. The question is a node, too, named "q" (Appendix C)."""
+    """Table A2 up to its first node. The question is a node, too, named "q" (Appendix C).
+
+    It is read once (Appendix B). The caption of Table A2 repeats it after every No; the table does not show how.
+    """
     return [(None, tokenizer.frame.open + tokenizer.user(ASK[0])), ("q", tokenizer.encode(question)),
             (None, tokenizer.encode(ASK[1]))]
 
@@ -569,8 +576,9 @@ class Search:
     def run(self) -> str:
         """Read nodes until t_n checks said Yes, or until no other node fits. Returns why it ended (data.ENDS).
 
-        There is a check after the top level, then one after each node. The Yes verdicts need not be successive. Without
-        progress control (4.2) there are no checks, and the search ends after settings.fixed_nodes nodes.
+        There is a check after the top level, then one after each node. The Yes verdicts need not be successive; the
+        paper does not say. Without progress control (4.2) there are no checks, and the search ends after
+        settings.fixed_nodes nodes.
         """
         hidden = self.start()
         yes = 0
@@ -589,7 +597,7 @@ class Search:
 
         What if the level does not fit? We keep room for RESERVE chunks (never more than half), or the search could not
         read anything else. The nodes most similar to the query fill the rest; the others can be retrieved later. The
-        paper does so in 4.2 only: without progress control at most fixed_nodes / levels nodes start, the most similar.
+        paper limits the start in 4.2 only: without progress control the fixed_nodes / levels most similar nodes start.
         """
         top_level = self.graph.top_level
         most = len(top_level)
@@ -691,7 +699,7 @@ class Pecan(Method):
         self.settings = settings
         self.builder = builder or model
         self.construction = construction or settings
-        self.batches = Batches(rows(self.construction, self.builder.device.type))
+        self.batches = Batches(batch_rows(self.construction, self.builder.device.type))
 
     @classmethod
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from core.files import InputError, attempt
 from core.settings import Settings
 from core.text import fill, split
-from core.together import Batches, rows
+from core.together import Batches, batch_rows
 from data import Answer, Document, Method, Prepared
 from llama import Cache, Llama, Segment, flops_of_reply, ids_of, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
@@ -75,7 +75,7 @@ class Baseline(Method):
         self.model = model
         self.settings = settings
         self.counted = {model, *others}
-        self.batches = Batches(rows(settings, model.device.type))
+        self.batches = Batches(batch_rows(settings, model.device.type))
 
     def prepare_all(self, documents, paths, progress=False):
         return [attempt(self.prepared, document) for document in documents]

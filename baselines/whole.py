@@ -1,8 +1,8 @@
 """The whole document in one pass.
 
-Table 1's row "Llama-3.1-8B" gives the model 100K tokens. So does eval.py, or as many as the model was made for if that
-is less; `--window` overrides both. Each passage of the document is a line of the reader's prompt. If the document does
-not fit, its middle is cut out, as LongBench does (Bai et al. 2024b), and it counts as cut.
+Table 1's row "Llama-3.1-8B" gives the model 100K tokens (settings.WHOLE_DOCUMENT), or as many as it was made for if
+that is less; `--window` overrides both. Each passage of the document is a line of the reader's prompt. If the document
+does not fit, its middle is cut out, as LongBench does (Bai et al. 2024b), and it counts as cut.
 """
 from baselines.common import Baseline, line_ids
 from data import Prepared

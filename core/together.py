@@ -90,7 +90,7 @@ class Memory:
         self.held.close()
 
 
-def rows(settings: Settings, device: str) -> int:
+def batch_rows(settings: Settings, device: str) -> int:
     """The rows of a batch. Rows round differently in other batches, so the default depends on what is known beforehand.
 
     On a GPU a step takes about the same time for any number of rows. On a processor short rows gain from 32 and long

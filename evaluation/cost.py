@@ -28,10 +28,10 @@ import torch
 
 from baselines.common import scaled
 from core.settings import PAPER, PASS, Settings
-from core.together import rows as rows_of
+from core.together import batch_rows
 from evaluation import paper
 from evaluation.datasets import Dataset
-from evaluation.methods import PECAN, Run, plan
+from evaluation.methods import Run, pecan_of, plan
 from evaluation.models import choose_threads, unloaded
 from evaluation.tables import as_text, quantity
 from llama import BLOCK_BYTES, Cache, Llama, flops_of, flops_of_reply, length_of
@@ -129,7 +129,7 @@ class Cost(NamedTuple):
     bytes: int                    # of the largest pass, without the weights
 
 
-class Model:
+class Checkpoint:
     """A checkpoint without its weights, and what passes through it cost."""
 
     def __init__(self, name: str, options: argparse.Namespace):
@@ -140,37 +140,36 @@ class Model:
     def bytes_of_weights(self) -> int:
         return self.dtype.itemsize * sum(map(math.prod, tensor_shapes(self.config).values()))
 
-    def cost(self, reading: float, tokens: int, writing: float, rows: int, *largest: int) -> Cost:
-        """Of FLOPs: reading in passes of so many tokens, writing in so many rows. `largest`: see bytes_of_pass."""
-        seconds = reading * seconds_a_flop(self.device, self.dtype, self.name, 1, tokens)
+    def cost(self, reading: float, piece: int, writing: float, rows: int, **largest: int) -> Cost:
+        """Of FLOPs: reading in pieces of so many tokens, writing in so many rows. `largest`: see bytes_of_pass."""
+        seconds = reading * seconds_a_flop(self.device, self.dtype, self.name, 1, piece)
         seconds += writing * seconds_a_flop(self.device, self.dtype, self.name, rows, 1)
-        return Cost(reading + writing, seconds, bytes_of_pass(self.config, self.dtype.itemsize, *largest))
+        return Cost(reading + writing, seconds, bytes_of_pass(self.config, self.dtype.itemsize, **largest))
 
     def ask(self, rows: int, prompt: int, reply: int, count: float = 1) -> Cost:
         """`count` prompts with replies, in so many rows."""
         reading = count * generation(self.config, prompt, 1)
         writing = count * generation(self.config, prompt, reply) - reading
-        return self.cost(reading, PASS, writing, rows, rows * prompt, rows * (prompt + reply))
+        return self.cost(reading, PASS, writing, rows, tokens=rows * prompt, slots=rows * (prompt + reply))
 
     def search(self, prompt: int, reply: int, longest: int, checks: int, window: int) -> Cost:
         """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
         reading = searching(self.config, prompt, 0, longest)
         writing = searching(self.config, prompt, reply, longest) - reading
         reading += checks * flops_of(self.config, len(self.tokenizer.frame.close), prompt, 1)
-        return self.cost(reading, NODE, writing, 1, min(prompt, PASS), window, prompt)
+        return self.cost(reading, NODE, writing, 1, tokens=min(prompt, PASS), slots=window, keys=prompt)
 
 
 def expected(run: Run) -> dict[str, list]:
     """What a run costs: FLOPs of graphs and of answers and minutes, each [least, most]; [bytes] of weights and a pass.
 
-    InputError if the window is too small, as in the run. A machine may be half as fast as when it was measured, or
-    twice. But the most minutes are at most 10 times the least: a wider range is of no use.
+    InputError if the window is too small, as in the run.
     """
     options = run.options
-    model = builder = Model(options.model, options)
-    settings = run.settings                                  # of stage 1
+    model = builder = Checkpoint(options.model, options)
+    settings = run.settings                                  # that build
     if is_pecan(run) and options.builder:
-        builder = Model(options.builder, options)
+        builder = Checkpoint(options.builder, options)
         settings = run.construction
     choose_threads(model.config, builder.config)
 
@@ -180,12 +179,13 @@ def expected(run: Run) -> dict[str, list]:
         documents.append(([length_of(node_line(builder.tokenizer, None, text)) for text in texts], document.questions))
     ends = []                                                # FLOPs of graphs and of answers, and seconds
     for most in (False, True):
-        built = [cost for lengths, _ in documents for cost in build(run, builder, settings, lengths, most)]
+        built = [cost for lengths, _ in documents for cost in costs_of_graph(run, builder, settings, lengths, most)]
         answered = [cost for lengths, questions in documents for question in questions
-                    for cost in answer(run, model, question.text, lengths, most)]
+                    for cost in costs_of_answer(run, model, question.text, lengths, most)]
         ends.append((sum(cost.flops for cost in built), sum(cost.flops for cost in answered),
                      sum(cost.seconds for cost in built + answered)))
 
+    # A machine may be half as fast as when it was measured, or twice. But a range wider than 10 is of no use.
     graphs, answers, (least, most) = zip(*ends)
     weights = sum(each.bytes_of_weights() for each in {model, builder})
     largest = max(cost.bytes for cost in built + answered)
@@ -194,12 +194,12 @@ def expected(run: Run) -> dict[str, list]:
 
 
 def is_pecan(run: Run) -> bool:
-    return run.row.make is PECAN.make
+    return run.row.make is pecan_of
 
 
-def build(run: Run, builder: Model, settings: Settings, lengths: list[int], most: bool) -> Iterator[Cost]:
+def costs_of_graph(run: Run, builder: Checkpoint, settings: Settings, lengths: list[int], most: bool) -> Iterator[Cost]:
     """The construction of a document's graph or tree; `lengths` are the tokens of its chunks."""
-    batch = rows_of(settings, builder.device.type)
+    batch = batch_rows(settings, builder.device.type)
     if is_pecan(run):
         limit, room = limit_and_room(builder.tokenizer, settings)
         instruction = length_of(summary_prompt(builder.tokenizer, []))                     # Table A1 without nodes
@@ -213,7 +213,7 @@ def build(run: Run, builder: Model, settings: Settings, lengths: list[int], most
         yield call(run, builder, batch, DOCUMENT_CALLS[kind] * sum(lengths) / scaled(CALL, settings), most)
 
 
-def answer(run: Run, model: Model, question: str, lengths: list[int], most: bool) -> Iterator[Cost]:
+def costs_of_answer(run: Run, model: Checkpoint, question: str, lengths: list[int], most: bool) -> Iterator[Cost]:
     """The answer to a question about a document whose chunks have these lengths."""
     settings = run.settings
     asked = question_prompt(model.tokenizer, question)
@@ -232,7 +232,7 @@ def answer(run: Run, model: Model, question: str, lengths: list[int], most: bool
         checks = math.ceil(read * len(lengths) / tokens) if most else 1
         yield model.search(prompt, reply, max(lengths), 0 if top else checks, settings.window)
         return
-    rows = rows_of(settings, model.device.type)
+    rows = batch_rows(settings, model.device.type)
     yield model.ask(min(rows, len(run.dataset.questions)), prompt, reply)
     if run.row.name in QUESTION_CALLS:
         yield call(run, model, 1, QUESTION_CALLS[run.row.name], most)
@@ -240,7 +240,7 @@ def answer(run: Run, model: Model, question: str, lengths: list[int], most: bool
         yield model.ask(1, CALL, 1, (3 if most else .3) * tokens / CALL)
 
 
-def call(run: Run, model: Model, rows: int, count: float, most: bool) -> Cost:
+def call(run: Run, model: Checkpoint, rows: int, count: float, most: bool) -> Cost:
     """An agent's calls, `count` at most."""
     tokens = scaled(CALL, run.settings)
     return model.ask(rows, INSTRUCTION + tokens, tokens, count if most else count / 10)

@@ -30,14 +30,17 @@ from pecan import Pecan, answer_turn, node_line, question_prompt
 
 # --- rows -----------------------------------------------------------------------------------------------------------
 
+def pecan_of(models, run) -> Pecan:
+    """PECAN with the settings of a run; its number of nodes is fixed if the row says how many are read."""
+    settings = replace(run.settings, fixed_nodes=run.top_k or run.settings.fixed_nodes)
+    return Pecan(models.model, models.encoder, settings, models.builder, run.construction)
+
+
 class Row(NamedTuple):
     """A row of a table: how its method is made, and what else makes it this row."""
     name: str                     # for --method and for the file of answers
     label: str                    # as in the paper's tables
-    # (Models, Run) -> data.Method
-    make: Callable = lambda models, run: Pecan(
-        models.model, models.encoder, replace(run.settings, fixed_nodes=run.top_k or run.settings.fixed_nodes),
-        models.builder, run.construction)
+    make: Callable = pecan_of     # (Models, Run) -> data.Method
     top_k: int | str | None = None       # how many texts are read (None: the method decides); "X": see `settle`
     paper_x: dict = {}            # data set -> the paper's X
     tokens: int | None = None     # of a text that counts for X, before scaling; None: X nodes of PECAN's graph
@@ -151,7 +154,7 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
     runs = []
     for dataset in datasets:
         for row in sorted(args.rows, key=lambda row: row.name != "pecan"):
-            if row.make is PECAN.make:
+            if row.make is pecan_of:
                 changes = [f"w/o {name}" for name in args.without]
                 changes += [f"{args.nodes} nodes"] if args.nodes else []
                 row = row._replace(label=", ".join([row.label, *changes]))

@@ -37,6 +37,7 @@ class Runner:
             self.models = self.models or Models(options)
             self.method = method = run.row.make(self.models, run)
 
+        # All models and plain values of a method count, so a new attribute of a method begins new answers.
         used = {name: part.fingerprint for name, part in vars(method).items() if hasattr(part, "fingerprint")}
         plain = {name: value for name, value in vars(method).items() if isinstance(value, (bool, int, float, str))}
         setup = used | {"code": code_of_method(type(method)), "made with": plain, **method.settings.answer_settings()}
@@ -53,7 +54,7 @@ class Runner:
         Raises InputError if nothing was answered.
         """
         team = self.team
-        setup = team.together(lambda: self.make(run))[0]
+        setup = team.each(lambda: self.make(run))[0]
         if team.rank == 0:
             warn_if_unknown(self.models.model, run.dataset.documents[0])
         setup = team.first(lambda: claim_file(run.file, setup))
@@ -63,7 +64,7 @@ class Runner:
         predictions = Predictions(run.file, team.rank)
         team.first(lambda: None)
         documents = run.dataset.documents[team.rank::team.size]
-        outcomes = team.together(lambda: answer_all(self.method, documents, predictions, run, team.rank == 0))
+        outcomes = team.each(lambda: answer_all(self.method, documents, predictions, run, team.rank == 0))
         failed = ChainMap(*(failed for failed, _ in outcomes))
         graphs = sum((graphs for _, graphs in outcomes), Counter())
         if graphs and team.rank == 0:

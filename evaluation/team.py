@@ -30,7 +30,7 @@ class Team:
             return f"cuda:{self.local_rank % torch.cuda.device_count()}"
         return wanted
 
-    def together(self, function) -> list:
+    def each(self, function) -> list:
         """Call a function in each process and return all results. Each process waits for the others.
 
         If one process raises InputError, all raise it, so that none continues alone.
@@ -49,8 +49,8 @@ class Team:
         return found
 
     def first(self, function):
-        """The result of a function that is called in the first process only, for all. InputError as in `together`."""
-        return self.together(lambda: function() if self.rank == 0 else None)[0]
+        """The result of a function that is called in the first process only, for all. InputError as in `each`."""
+        return self.each(lambda: function() if self.rank == 0 else None)[0]
 
     def leave(self):
         if self.size > 1:

@@ -177,7 +177,7 @@ PECAN = {
         "a sentence is a heading": ("level < BULLET or text[", "True or text["),
     },
     "test_text.py::test_a_heading_begins_the_points_below_it": {
-        "a heading ends the point above it": ("or colon and n > marked", "or False and n > marked"),
+        "a heading ends the point above it": ("= colon and n > marked", "= False and n > marked"),
     },
     "test_7_algorithm.py::test_building_equals_the_naive_one": {
         "marker counted in a node of a prompt": (

@@ -9,7 +9,7 @@ from runs import table
 import pecan
 from core.files import InputError
 from core.settings import Settings
-from core.together import Batches, Memory, rows, together
+from core.together import Batches, Memory, batch_rows, together
 from data import EMBEDDED, Document, read_jsonl
 from encoders.token_mean import TokenMean
 from pecan import Pecan
@@ -131,8 +131,8 @@ def test_only_a_call_that_does_not_fit_alone_fails_its_construction():
     8192   | cuda | 32"""))
 def test_rows_that_a_processor_has_memory_for(window, device, wanted):
     """A processor gets no error in time, so long rows make small batches; a GPU halves them. --batch decides itself."""
-    assert rows(Settings(window=int(window)), device) == int(wanted)
-    assert rows(Settings(window=int(window), batch=7), device) == 7
+    assert batch_rows(Settings(window=int(window)), device) == int(wanted)
+    assert batch_rows(Settings(window=int(window), batch=7), device) == 7
 
 
 def test_each_item_gets_its_own_result():
