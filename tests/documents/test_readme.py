@@ -24,9 +24,9 @@ from tiny import world  # noqa: E402
 from view import annotate, ask, page, search  # noqa: E402
 
 README = ROOT / "README.md"
-LISTED = [name for name in subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
-    check=True).stdout.split() if (ROOT / name).exists()]
+# The project's files are those that git has. A virtual environment, of whatever name, is not among them.
+LISTED = [name for name in subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True,
+                                          check=True).stdout.split() if (ROOT / name).exists()]
 DOCUMENTS = [ROOT / name for name in LISTED if name.endswith(".md") and name != "CHANGELOG.md"]
 LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<file>[\w/]+\.py)#L(?P<line>\d+)\)")
 FILES = {Path(name).stem: ROOT / name for name in LISTED if name.endswith(".py") and not name.endswith("__init__.py")}
