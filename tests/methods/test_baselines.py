@@ -21,7 +21,7 @@ from speaker import Script, said
 
 import pecan
 from baselines import memwalker, raptor
-from baselines.agent import TreeNode
+from baselines.agent import AGAIN, TreeNode
 from baselines.bm25 import BM25, Okapi, words
 from baselines.common import pack_paragraphs, pack_sentences, units
 from baselines.dense import Dense
@@ -267,6 +267,16 @@ def test_walks(tiny, actions, read, shown):
     assert (answer.nodes, answer.end) == (read, "read" if read else "none") and not script.replies
     for n, wanted in shown.items():
         assert " ".join(re.findall(r"root|left|right|sum\d|seg\d|\d to \d", script.heard[n])) == wanted
+
+
+def test_of_a_memory_that_does_not_fit_the_oldest_is_left_out(tiny):
+    """The window is one token too small for all of it."""
+    whole = memwalker.TRIAGE.format(memory=memwalker.MEMORY.format("root left late"), question="?", shown="x", last="0")
+    method = MeMWalker(tiny, Settings(window=10_000))
+    method.settings = Settings(window=method.length(AGAIN + whole) + method.limit - 1)
+    script = Script(method, "Action: 0")
+    method.choose(memwalker.TRIAGE, "?", ["root", "left", "late"], "x", ["0"])
+    assert memwalker.MEMORY.format("left late") in script.heard[0]
 
 
 # --- LongLLMLingua --------------------------------------------------------------------------------------------------

@@ -91,5 +91,8 @@ def test_attention_in_blocks_is_the_same(model64, ids, spy, monkeypatch):
     in_blocks, a_in_blocks, _ = written_out(model64, ids(150))
     assert [weights.shape[3] for _, (_, weights) in calls] == 3 * [*21 * [7], 150 % 7]
     assert relative(in_blocks, logits) < rounding(model64) and relative(a_in_blocks, a) < rounding(model64)
+    q, k = torch.zeros(2, 8, 14, 4), torch.zeros(2, 2, 75, 4)
+    llama.attention_in_blocks(q, k, k, torch.ones(2, 14, 75, dtype=bool), 75)
+    assert calls[-1][1][1].shape[3] == 7, "the limit is that of all rows together"
     monkeypatch.setattr(llama, "BLOCK_BYTES", 1)
     assert relative(written_out(model64, ids(150))[0], logits) < rounding(model64)

@@ -139,3 +139,7 @@ def test_a_full_cache_is_an_error(model, ids):
         model.read(cache, [[("b", ids(1))]] * 2)
     assert cache.lengths == [10, 2] and model.spent() == before
     assert cache.nodes == [{"a": (0, 10)}, {"a": (0, 2)}]
+    cache.keep_rows([1])
+    assert cache.nodes == [{"a": (0, 2)}]
+    cache.rollback([1])
+    assert cache.nodes == [{}], "a node that loses a token is no longer a node"

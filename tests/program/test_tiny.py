@@ -26,6 +26,7 @@ def test_a_world_states_its_facts():
     """And no others. "It" is the pet of the sentence before, and nothing is known of a baker whom no text names."""
     made = world.make_world(random.Random(0), 20)
     assert facts_in(made.passages) == set(made.facts.values()) and len(made.facts) > 100
+    assert [len(row["questions"]) for row in world.document_rows("x", [14] * 3, 2, 2026)] == [7, 7, 6]  # two look-ups
     told = facts_in(["Mara has a dog. Mara drinks tea. It looks white. Sofia's baker trusts Ida."])
     assert {fact.relation for fact in told} == {"pet", "drink"}
 

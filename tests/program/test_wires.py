@@ -143,6 +143,7 @@ pecan,sbert      | sbert         | chunk_encoder.fingerprint    | mean encoder
 --window         | Search        | settings.window              | 900
 --builder={TINY} | build         | settings.window              | 380
 --batch          | prepare_all   | self.batches.rows            | 2
+--builder={TINY} | prepare_all   | self.batches.rows            | 32
 --confidence     | Search        | settings.confidence          | 0.7
 --patience       | Search        | settings.patience            | 2
 --nodes          | Search        | settings.fixed_nodes         | 4

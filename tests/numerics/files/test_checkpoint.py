@@ -241,6 +241,8 @@ def test_of_a_repository_what_will_be_read_is_fetched(tmp_path, monkeypatch, sha
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     weights = {name for name in files if name.endswith(".safetensors")}
     read = files | {"modules.json": b"[]", "1_Pooling/config.json": b"{}", "pecan.json": b"{}"}
+    read |= dict.fromkeys(("token_counts.json", "tokenizer.model", "sentence_bert_config.json",
+                           "config_sentence_transformers.json"), b"{}")
     others = ["pytorch_model.bin", "original/params.json", "consolidated.safetensors", "adapter_model.safetensors",
               "fp16/model.safetensors", "checkpoint-5/config.json", "model.fp16.safetensors", "notes.json"]
     with serve({"a/b": read | dict.fromkeys(others, b"")}, tmp_path / "cache", monkeypatch):
