@@ -1,8 +1,8 @@
 """The layouts in which data sets are published, and how files become text.
 
 These are the paper's data sets in their official layouts, LongBench's tasks, and the project's own format. To add a
-layout, write a subclass of `Layout`, as MuSiQue is, and enter it in LAYOUTS at the end. What a file says is what is
-read. A row with a defect is left out, and the report counts it.
+layout, write a subclass of `Layout`, as MuSiQue is, and enter it in LAYOUTS, at the end of this file. What a file says
+is what is read. A row with a defect is left out, and the report counts it.
 """
 import codecs
 import csv

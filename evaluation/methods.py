@@ -80,7 +80,7 @@ SYSTEMS = (
     Row("mkrag", "MKRAG (reconstruction)", lambda models, run: MKRAG(models.model, models.encoder, run.settings)),
     Row("jerr", "JERR (reconstruction)", lambda models, run: JERR(models.model, run.settings)),
 )
-# Your own baselines and controls: no table has them. With top_k="X" a row takes --top.
+# Your own baselines and controls, which --method chooses. With top_k="X" a row takes --top.
 OWN = ()
 METHODS = {row.name: row for row in (PECAN, *TABLE_1, *SYSTEMS, *OWN)}
 
