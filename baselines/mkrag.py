@@ -156,10 +156,10 @@ def joined(extracted: list[list[tuple[str, str, str]]]) -> dict[str, list[tuple[
     names = {}                                              # in lower case -> first wording
     found = {}                                              # first wording -> items, as a dict's keys
     for name, kind, text in chain(*extracted):
-        name = names.setdefault(name.lower(), name)
+        items = found.setdefault(names.setdefault(name.lower(), name), {})
         if text:
-            found.setdefault(name, {})[kind, text] = None
-    return {name: list(items) for name, items in found.items()}
+            items[kind, text] = None
+    return {name: list(items) for name, items in found.items() if items}
 
 
 def weights_of(reply: str, names: str) -> list[tuple[str, float] | None]:

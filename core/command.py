@@ -45,7 +45,7 @@ def user_errors(main, note: str = "") -> int:
     """Run a command line and return its exit code.
 
     What the user can correct is no bug and needs no traceback: it prints one line on stderr and gives exit code 2. An
-    interruption gives 130. `note` ends the line after an interruption, or if a file could not be written.
+    interruption gives 130. `note` ends the line after an interruption or an OSError, such as that of a full disk.
     """
     try:
         with enough_memory():

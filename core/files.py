@@ -261,7 +261,8 @@ def lock(path: str | Path, wait: bool = False):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(f"{path}.lock")
     try:
-        held.acquire(timeout=-1 if wait else 0)
+        with naming(held.lock_file):
+            held.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise Busy(f"{path}: another run is writing there; wait for it, or choose another name") from None
 

@@ -93,7 +93,9 @@ def rows_on_disk(path: Path) -> Iterator[tuple[dict, bytes]]:
     If a kill has torn the last line of a file, its question counts as open.
     """
     for file in answer_files(path):
-        for number, line in enumerate(complete_lines(file), 1):
+        with reading(file):
+            lines = complete_lines(file)
+        for number, line in enumerate(lines, 1):
             if line.strip():
                 where = f"{file}, line {number}"
                 with reading(where, "not a prediction", "; move the file away, or use --overwrite"):

@@ -121,7 +121,8 @@ def find(path: str) -> tuple[str, list[File]]:
     if not Path(whole).exists():
         raise InputError(f"{path}: there is no such file or folder")
 
-    files = files_below(Path(whole))
+    with reading(whole):                                    # its folders may be nested too deeply
+        files = files_below(Path(whole))
     found = {file: stem(file.name) for file in files if re.search(ROWS, file.name)}
     chosen = [file for file in found if not part or part == found[file] or file.name == NarrativeQA.table]
     labels = {*map(recognise, chosen)}

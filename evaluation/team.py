@@ -33,7 +33,7 @@ class Team:
     def each(self, function) -> list:
         """Call a function in each process and return all results. Each process waits for the others.
 
-        If one process raises InputError, all raise it, so that none continues alone.
+        If one process raises InputError, all raise it, so that none continues alone. torchrun ends all after others.
         """
         try:
             mine = function()
