@@ -41,10 +41,8 @@ import sys
 if __name__ == "__main__":                                  # Ctrl-C while the imports run needs no traceback either
     sys.excepthook = lambda kind, *error: kind is KeyboardInterrupt or sys.__excepthook__(kind, *error)
 
-import re
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,8 +51,9 @@ import torch
 from core.code import code_of_graphs
 from core.disk import node_vectors
 from core.files import InputError, attempt, remark
+from core.outline import BULLET, outline
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
-from core.text import of, split
+from core.text import split
 from core.together import Batches, batch_rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
@@ -213,78 +212,16 @@ def edge_weights(a: torch.Tensor, x: list[int]) -> torch.Tensor:
     return share(a[x].cpu().double().mean(0))
 
 
-# What a bullet begins with. So **bold**, ---, -12 degrees, 1.5 and 1921. are text. Possessive, and used only at the
-# start of a line, so it takes linear time. Characters of the category Cf are invisible.
-BLANK = rf"[\s{of('Cf')}]*+"
-NUMBER = rf"[\d一二三四五六七八九十{of('Nl')}]{{1,2}}"
-MARKER = re.compile(rf"""(?x: {BLANK} (?:
-      \*(?!\*) | (?: (?![©®°¦²³¹¼-¾⁀-⅟]) [·•‣⁃∙・※＊←-⇿{of('So', 'No')}])+ \ufe0f?  # a star, a dot, an arrow, ①, ✅
-    | [{of('Pd')}+−] (?=\s|$)                             # a dash or plus with a blank behind it
-    | [(（]? {NUMBER} (?: [、．）] | \ufe0f?\u20e3)
-    | (?:\#{{1,6}}\ )? \*{{0,2}} \(? {NUMBER} \*{{0,2}} [.)] \*{{0,2}} (?=\s|$)
-    ) \s*+ )""")                                        # a number of at most two digits: 1. 1) (1) **1.** ## 1. 一、
-LEAD = re.compile(rf"({BLANK})((?:\#{{1,6}}(?=\s))?)\s*+")
-FENCE = re.compile(r"(?m)^[^\S\n]*(```|~~~)\w*[^\S\n]*$")
-HEADING = 7                                                 # the level in an outline of a heading without #
-BULLET = 8                                                  # of a bullet in bold; others and indented ones have more
-TEXT = 1000                                                 # of text outside of headings and bullets
-
-
-def outline(text: str) -> list[list[int]]:
-    """The headings, bullets and other texts of a reply as [level, start, end], in its order. Other lines join them.
-
-    The level of a heading is the number of its #, or HEADING. That of a bullet is BULLET or more and grows with its
-    indent. All else is TEXT. What of it counts? The paper does not say, so we lose little:
-
-        preamble     before the first bullet, if its last line ends with a colon: dropped. Without a colon it is kept
-        afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped
-        all other    joins the bullet above it; a reply without any bullet is one text
-    """
-    lines = text.splitlines(keepends=True)
-    starts = [0, *accumulate(map(len, lines))]              # of each line; the last is the end of the text
-    markers = [MARKER.match(line) for line in lines]
-    marked = [n for n, marker in enumerate(markers) if marker] or [-1]
-    items = []
-    colon = False                                           # the last line ended with one
-
-    for n, line in enumerate(lines):
-        lead = LEAD.match(line)
-        start = starts[n] + (markers[n] or lead).end()
-        end = starts[n] + len(line.rstrip())
-        depth = len(lead[1].expandtabs()) // 2              # one blank is no indent: some tokenizers put it there
-        if n == marked[0] and colon and items[-1][0] == TEXT:
-            items.pop()                                     # a preamble
-        if start >= end and not markers[n]:
-            continue
-
-        bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
-        colon = text[start:end].rstrip("*_ ").endswith((":", "："))
-        titles = colon and n > marked[0] and MARKER.match(text, end)        # BLANK crosses line ends: a bullet is next
-        if markers[n] or lead[2] or bold and not colon or titles:
-            items.append([len(lead[2]) or (BULLET + 1 + 2 * depth - bold if markers[n] else HEADING), start, end])
-        elif not items or items[-1][0] < BULLET:
-            items.append([TEXT, start, end])
-        elif items[-1][1] >= items[-1][2]:
-            items[-1][1:] = start, end                      # a marker's text may stand below it
-        elif depth or lines[n - 1].strip() or n < marked[-1] or len(marked) < 2:
-            items[-1][2] = end
-        else:
-            break                                           # an afterword
-    return items
-
-
 def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
     """The information points of a reply (3.1), each as the (start, end) of its headings' words and of its own.
 
-    A reply is an outline. Lines that begin with MARKER are bullets. Headings are lines with #, lines in bold, lines
-    with a colon above a bullet, and a bullet that is no sentence above others that are indented. A heading's words
-    begin each point below it, because "Founded in 1967" says nothing without "Houston Rockets"; with none below it, it
-    is a point itself.
+    A reply is an outline of headings and bullets. A bullet that is no sentence, above others that are indented, is a
+    heading, too. A heading's words begin each point below it, because "Founded in 1967" says nothing without "Houston
+    Rockets"; with none below it, it is a point itself.
 
     If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty
-    bullets are dropped, and the lines of fences (```).
+    bullets are dropped.
     """
-    text = FENCE.sub(lambda fence: " " * len(fence[0]), text)
     items = outline(text)
     last = [] if complete else items[-1:]
     kept = [item for item in items if item[1] < item[2] and item not in last] or last

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from baselines.common import Baseline, Reply, replies_to, scaled
 from core.code import code_of_method
 from core.files import InputError, attempt
+from core.outline import MARKER
 from core.settings import Settings
 from core.text import split
 from core.together import Batches, together
 from data import Document, Prepared
 from llama import Llama
-from pecan import MARKER
 
 # --- reading replies ------------------------------------------------------------------------------------------------
 
