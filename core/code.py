@@ -53,7 +53,10 @@ def files_of(kind: type) -> set[str] | None:
 
 
 def code_of_graphs(kind: type) -> str | None:
-    """The code of PECAN's graphs, and of those of a class that changes it: stage 1. It needs nothing of the rest."""
+    """The code of PECAN's graphs, and of those of a class that changes it: stage 1. It needs nothing of the rest.
+
+    It is in a graph's name (data.Method.file_name) and in its file (disk.read_kept), so other code builds anew.
+    """
     files = files_of(kind)
     return None if files is None else code_hash(*(files - {"pecan"}), upto=CONVERSATION)
 

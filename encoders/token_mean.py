@@ -56,7 +56,7 @@ class TokenMean:
         return (directions[:, kept] / variances[kept].sqrt()).float().to(self.table.device)
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
-        """Vectors [n, D'] float32."""
+        """Vectors [n, D'] float32; if `unit`, of length 1, and their dot product (sbert.similarities) is c."""
         means = []
         for text in sentences:
             ids = self.tokenizer.encode(text)

@@ -140,7 +140,7 @@ def find(path: str) -> tuple[str, list[File]]:
 def recognise(file: File) -> str | None:
     """The label of a file's layout, from its first row; None if unknown. InputError if it is not JSON.
 
-    The first row is the file's first JSON value, or is in it.
+    The first row is the file's first JSON value, or is in it. If it has the keys of several layouts, the first counts.
     """
     if file.name == NarrativeQA.table:
         return NarrativeQA.name
