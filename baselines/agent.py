@@ -222,7 +222,8 @@ class Agent(Baseline):
     def find(self, prepared, question):
         self.begin()
         answer, reading = super().find(prepared, question)
-        answer.trace, answer.counts = self.trace, self.counts
+        answer.trace = self.trace
+        answer.counts = self.counts
         return answer, reading
 
     def turn(self, text: str) -> list[int]:

@@ -98,7 +98,9 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
     for line in items_of(reply):
         fact, *elements = cells_of("|".join(re.split(ELEMENTS, line))) or [""]
         if len(elements) == 2 and "|" not in line and "," in elements[1]:
-            fact, elements = f"{fact}, {elements[0]}", [fact, *listed(elements[1])]
+            name = fact
+            fact = f"{name}, {elements[0]}"
+            elements = [name, *listed(elements[1])]
         label = re.match(ELEMENTS, line)
         waiting = [known for known in facts if known and len(known) == 1]
 
