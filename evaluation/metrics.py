@@ -13,6 +13,7 @@ import numpy as np
 from core.files import TEXT, TEXTS, InputError, check_values
 from data import check_options, json_lines
 from evaluation.layouts import LongBench
+from evaluation.options import option_of
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
 
@@ -52,59 +53,6 @@ def f1(prediction: str, answers: list[str]) -> float:
 # --- options --------------------------------------------------------------------------------------------------------
 
 OPTIONS = ("options", "gold")                                    # their fields in a row
-
-
-# An option's letter that stands alone. "A dog" and "I think" begin with a word.
-LETTER = r"(?<!\w)(?<!\w')(?!(?:(?<![a-z,] )A|I) +(?!(?:is|and|n?or|but|because|since|as)\b)\w)[{}](?!'?\w)"
-SMALL = r"(?m)^[^\w\n]{0,9}[a-z](?=[.:)\]*]|\s*$)|\([a-z]\)"             # in lower case only if it is marked
-
-# From here on, capitals are the letters of options and all else is in lower case. "A, B or option (C)" becomes "ABC".
-JOINT = r"(?<=[A-Z])(?:[ ,/&*()\[\]]|\b(?:and|n?or|option)\b)+(?=[A-Z])"
-
-# What denies a letter, and what ends a clause; a verdict alone, as in "A. Wrong.", belongs to the clause before it.
-DENIAL = (r"\b(?:not|never|neither|cannot|than|instead of|except|wrong|incorrect|false|no\W*$|un(?:supported|likely)|"
-          r"eliminat\w+|ruled? out|contradicts?)\b|n't\b|[✗✘❌]")
-CLAUSE = (r"(\n|(?:[.!?;,:]|\s[-–—]\s|\b(?:and|but|so|because|since|as|while|though|although)\b)"
-          r"(?![^\w\n]{0,9}(?:(?:no|not|wrong|incorrect|false)\b[^\w\n]{0,9}(?:[.;,\n]|\Z)|[✗✘❌])))")
-
-FORMS = (r"^\W*(?:A\W+(?=[A-Z]))?([A-Z]+)(?=\W*$|\s*[^\w\s,])",              # C   (C) he did   C: he did   A: C
-         r"([A-Z]+)\W{1,4}is (?:\w+ ){0,2}(?:correct|right|best|answer)\b",      # A is plausible, but C is the best
-         r"\b(?:answer|option|choice)[^.!?]{0,99}?([A-Z]+)",                     # the answer is C
-         r"([A-Z]+)")                                                           # I think it is C
-
-
-def option_of(prediction: str, options: list[str]) -> int | None:
-    """The index of the one option that a prediction names; None if it names none or several.
-
-    An option's text counts as its letter. A denial ("not A", "A and B are wrong") takes away the nearest letters of its
-    clause, and a list of all options names none. Then the first line that has a letter decides, by the first of the
-    FORMS that it has. The papers do not say how they match replies.
-    """
-    letters = string.ascii_uppercase[:len(options)]
-    reply, *texts = [text.replace("’", "'") for text in (prediction, *options)]
-    for text, letter in sorted(zip(texts, letters), key=lambda pair: -len(pair[0])):        # one may contain another
-        reply = re.sub(rf"(?i)(?<!\w){re.escape(text.strip(' .')) or '(?!)'}(?!\w)", f"({letter})", reply)
-
-    reply = re.sub(SMALL, lambda found: found[0].upper(), reply)
-    reply = re.sub(f"(?s)({LETTER.format(letters)})|.", lambda found: found[1] or found[0].lower(), reply)
-    reply = "".join(map(without_denied, re.split(CLAUSE, re.sub(JOINT, "", reply))))
-
-    whole_list = r"\n+".join(rf"[^\w\n]{{0,9}}{letter}+[^\w\s,].*" for letter in letters)
-    for line in re.sub(f"(?m)^{whole_list}", "", reply).split("\n"):
-        for form in FORMS:
-            named = {*"".join(re.findall(form, line))}
-            if named:
-                return letters.index(named.pop()) if len(named) == 1 else None
-    return None
-
-
-def without_denied(clause: str) -> str:
-    """A clause with blanks for the letters that it denies. Of two that are equally near, the one behind is meant."""
-    letters = [found.span() for found in re.finditer("[A-Z]+", clause)]
-    for no in re.finditer(DENIAL, clause) if letters else ():
-        start, end = min(letters, key=lambda span: (max(span[0] - no.end(), no.start() - span[1]), -span[0]))
-        clause = clause[:start] + " " * (end - start) + clause[end:]
-    return clause
 
 
 def accuracy(rows: list[dict]) -> dict:

@@ -326,6 +326,15 @@ CHECKPOINT = {
     },
 }
 
+OPTIONS = {
+    "test_metrics.py::test_the_first_line_that_names_an_option_decides": {
+        "a denial reaches into the line above": ("CLAUSE = (r\"(\\n|", "CLAUSE = (r\"("),
+    },
+    "test_metrics.py::test_a_denial_takes_the_nearest_letter": {
+        "a denial takes the letter before it": ("no.start() - span[1]), -span[0])", "no.start() - span[1]), span[0])"),
+    },
+}
+
 METRICS = {
     "test_metrics.py::test_worked_examples": {
         "F1 keeps articles": ("(a|an|the)", "(a|an)"),
@@ -339,12 +348,6 @@ METRICS = {
     "test_metrics.py::test_exact_match_by_hand": {
         "exact match in any order": ("return words(text) or", "return sorted(words(text)) or"),
     },
-    "test_metrics.py::test_the_first_line_that_names_an_option_decides": {
-        "a denial reaches into the line above": ("CLAUSE = (r\"(\\n|", "CLAUSE = (r\"("),
-    },
-    "test_metrics.py::test_a_denial_takes_the_nearest_letter": {
-        "a denial takes the letter before it": ("no.start() - span[1]), -span[0])", "no.start() - span[1]), span[0])"),
-    },
     "test_metrics.py::test_differences_are_paired": {
         "differences are not paired": ("(ours[id] - theirs[id])", "(ours[id] - mean(list(theirs.values())))"),
     },
@@ -356,7 +359,8 @@ METRICS = {
 }
 
 BUGS = {"llama.py": LLAMA, "pecan.py": PECAN, "core/outline.py": OUTLINE, "core/text.py": TEXT,
-        "model/tokenizer.py": TOKENIZER, "model/checkpoint.py": CHECKPOINT, "evaluation/metrics.py": METRICS}
+        "model/tokenizer.py": TOKENIZER, "model/checkpoint.py": CHECKPOINT, "evaluation/metrics.py": METRICS,
+        "evaluation/options.py": OPTIONS}
 
 # name: (file, text, the text that replaces it, the test that catches it)
 MUTATIONS = {name: (file, *change, test) for file, tests in BUGS.items() for test, bugs in tests.items()

@@ -13,6 +13,7 @@ from runs import table
 from core.files import InputError
 from evaluation import metrics
 from evaluation.metrics import exact_match, f1, interval, read_predictions, rouge_l, scores
+from evaluation.options import option_of
 
 # prediction | gold answer | F1 by LongBench | ROUGE-L by rouge_score
 WORKED = """
@@ -64,7 +65,7 @@ def test_the_first_line_that_names_an_option_decides():
     for n, letter in enumerate("ABCD"):
         for form, follow in itertools.product(FORMS.split("|"), FOLLOWS.split("|")):
             reply = form.format(letter, text=OPTIONS[n].strip("."), lower=letter.lower()) + follow
-            assert metrics.option_of(reply, OPTIONS) == n, reply
+            assert option_of(reply, OPTIONS) == n, reply
 
 
 DENIED = ("The answer is not {} but {}.|Not ({}), so ({})|I don't think it's {}. It is {}.|{}: no. {}: yes.|"
@@ -79,7 +80,7 @@ def test_a_denial_takes_the_nearest_letter():
     for (_, one), (n, other) in itertools.permutations(enumerate("ABCD"), 2):
         for form in (DENIED + "|" + SEVERAL).split("|"):
             reply = form.format(one, other)
-            assert metrics.option_of(reply, OPTIONS) == (None if form in SEVERAL else n), reply
+            assert option_of(reply, OPTIONS) == (None if form in SEVERAL else n), reply
 
 
 REPLIES = {
@@ -97,7 +98,7 @@ REPLIES = {
 
 @pytest.mark.parametrize("wanted, prediction", [(n, reply) for n in REPLIES for reply in REPLIES[n].split("|")])
 def test_options_by_hand(prediction, wanted):
-    assert metrics.option_of(prediction, OPTIONS) == wanted
+    assert option_of(prediction, OPTIONS) == wanted
 
 
 # prediction | options | the place of the one that is meant
@@ -114,7 +115,7 @@ Answer: Vitamin C     | Vitamin A, Vitamin C | 1
 @pytest.mark.parametrize("prediction, options, wanted", table(TEXTS_OF_OPTIONS))
 def test_the_text_of_an_option_is_its_letter(prediction, options, wanted):
     """Whatever letters and denials are in it; the longest counts."""
-    assert metrics.option_of(prediction, options.split(", ")) == int(wanted)
+    assert option_of(prediction, options.split(", ")) == int(wanted)
 
 
 def test_accuracy_by_hand():
