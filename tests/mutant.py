@@ -24,6 +24,15 @@ OPTIONS = ["-qx", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:unraisab
            "--disable-plugin-autoload", "-p", "_hypothesis_pytestplugin", "--hypothesis-profile=unshrunk"]
 
 
+def changes_in(text: str) -> dict[str, tuple[str, str]]:
+    """The changes in a text of diffs, by the line above each: the lines before it and after it."""
+    changes = {}
+    for name, lines in re.findall(r"^([^-+ \n].*)\n((?:[-+ ].*(?:\n|\Z))+)", text, re.MULTILINE):
+        changes[name] = tuple("".join(f"{line[1:]}\n" for line in lines.splitlines() if line[0] in signs)
+                              for signs in ("- ", "+ "))
+    return changes
+
+
 def run(call: tuple) -> tuple[str, str, str]:
     """Put a bug into a copy of the project, byte code included, and run tests there. Call it in a fresh process.
 

@@ -10,11 +10,11 @@ import subprocess
 import sys
 
 import pytest
-from runs import ROOT
+from mutant import ROOT, changes_in
 
 PROGRAM = "core", "model", "encoders", "baselines", "evaluation", "view", "tiny"
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-CHANGES = dict(re.findall(r"^(\w+\.py: .*)\n((?:[-+].*\n)+)", re.search(r"```diff\n(.*?)```", TEXT, re.S)[1], re.M))
+CHANGES = changes_in(re.search(r"```diff\n(.*?)```", TEXT, re.S)[1])
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,8 @@ def test_a_changed_method_gives_the_changed_numbers(program, tmp_path, change):
     """The same folder is refused. Graphs that the change does not touch are taken; all are, and it is said, with
     --any-code."""
     folder = shutil.copytree(program, tmp_path / "p")
-    lines = CHANGES[change].splitlines(keepends=True)
     file = change.split(":")[0]
-    replaced(folder, file, *("".join(line[1:] for line in lines if line[0] == sign) for sign in "-+"))
+    replaced(folder, file, *CHANGES[change])
 
     assert "holds answers of another code" in run(folder, "old", code=2).stderr
     done = run(folder, "any", "--graphs", "old/graphs", "--any-code")
