@@ -98,9 +98,11 @@ def read(folder: Path, name="config.json") -> dict:
 
 # --- files and damage -----------------------------------------------------------------------------------------------
 
-def each(table: dict) -> list[tuple]:
-    """The rows (file, damage, words of the error) of a table {file: [(damage, words), ..]}."""
-    return [(name, *row) for name, rows in table.items() for row in rows]
+def rows_of(table: str) -> list[list]:
+    """The rows (file, damage in JSON, words of the error) of a table in words, with | between blanks between the cells.
+    """
+    rows = [[cell.strip() for cell in line.split(" | ")] for line in table.strip().splitlines()]
+    return [[name, json.loads(damage), words] for name, damage, words in rows]
 
 
 def put(folder: Path, name: str, content):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import assert_refused, each, put, read, write
+from folders import assert_refused, put, read, rows_of, write
 from hub import COMMIT, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,8 +132,6 @@ def test_a_key_that_might_change_results_elsewhere_is_named_once(copy, model, ca
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 load = partial(Llama.load, device="cpu")
-UP = "model.layers.1.mlp.up_proj.weight"
-NORM = "model.norm.weight"
 
 
 def eos_of_config(folder):
@@ -149,37 +147,41 @@ def only_an_index(folder):
 OTHER_KINDS = [(start + bytes(99), f"not .*{words}") for start, words in (
     (b"version https://git-lfs.github.com/spec/v1\noid sha256:0a", "git lfs pull"), (b"GGUF\3", "a GGUF file"),
     ("{}".encode("utf-16"), "in UTF-16"), (b"\x1f\x8b\x08", "packed by gzip"), (b"\n<!DOCTYPE html><html>", "in HTML"))]
-BROKEN = {
-    "config.json": [
-        *OTHER_KINDS,
-        ({"num_key_value_heads": 4}, r"k_proj.*\(32, 64\).*\(64, 64\)"),
-        ({"num_key_value_heads": 3}, "num_key_value_heads is 3; it must be a divisor.*8"),
-        ({"head_dim": 15}, "head_dim is 15; it must be an even number"),
-        ({"vocab_size": 7}, "vocab_size of config.json is 7"),
-        ({"tie_word_embeddings": True}, "config.json ties lm_head.weight"),
-        ({"use_sliding_window": True}, "use_sliding_window is True"),
-        ({"model_type": "mistral"}, r"architectures is \['LlamaForCausalLM'\]"),
-        (eos_of_config, "/config.json: eos_token_id is '2'; it must be the id of a token"),
-        *(({"model_type": kind}, f"config.json: model_type is '{kind}'; ") for kind in ("phi3", "qwen3_moe", "gemma2")),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "config.json: layer_types is .*; "),
-        *(({"rope_scaling": {"rope_type": kind, "factor": 4.0}}, f"config.json: rope_type is '{kind}'; ")
-          for kind in ("yarn", "longrope", "dynamic")),
-        ({"rope_scaling": {"rope_type": "linear"}}, "config.json: key 'factor' is missing"),
-        ({"rope_scaling": "llama3"}, "config.json: not the config.json of a Llama")],
-    "generation_config.json": [({"eos_token_id": eos}, "generation_config.json: eos_token_id is .*; it must be the id")
-                               for eos in ("2", ["2"], [True], 2.0)],
-    "tokenizer.json": OTHER_KINDS,
-    "model.safetensors": [
-        *OTHER_KINDS,
-        (only_an_index, "index.json"),
-        ({UP: None}, f"{UP} is missing"),
-        ({"rotary_emb.inv_freq.x": torch.zeros(1)}, "inv_freq.x is .*no such tensor"),
-        ({NORM: torch.zeros(3)}, rf"{NORM}.*\(3,\).*\(64,\)"),
-        *(({NORM: torch.zeros(64, dtype=dtype)}, f"model.safetensors: {NORM} is stored as {dtype}")
-          for dtype in (torch.int8, torch.float8_e4m3fn))]}
+BROKEN = r"""
+config.json | {"num_key_value_heads": 4}    | k_proj.*\(32, 64\).*\(64, 64\)
+config.json | {"num_key_value_heads": 3}    | num_key_value_heads is 3; it must be a divisor.*8
+config.json | {"head_dim": 15}              | head_dim is 15; it must be an even number
+config.json | {"vocab_size": 7}             | vocab_size of config.json is 7
+config.json | {"tie_word_embeddings": true} | config.json ties lm_head.weight
+config.json | {"use_sliding_window": true}  | use_sliding_window is True
+config.json | {"model_type": "mistral"}     | architectures is \['LlamaForCausalLM'\]
+config.json | {"model_type": "phi3"}        | config.json: model_type is 'phi3';
+config.json | {"model_type": "qwen3_moe"}   | config.json: model_type is 'qwen3_moe';
+config.json | {"model_type": "gemma2"}      | config.json: model_type is 'gemma2';
+config.json | {"layer_types": ["full_attention", "sliding_attention"]}    | config.json: layer_types is .*;
+config.json | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}      | config.json: rope_type is 'yarn';
+config.json | {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}  | config.json: rope_type is 'longrope';
+config.json | {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}   | config.json: rope_type is 'dynamic';
+config.json | {"rope_scaling": {"rope_type": "linear"}}                   | config.json: key 'factor' is missing
+config.json | {"rope_scaling": "llama3"}    | config.json: not the config.json of a Llama
+generation_config.json | {"eos_token_id": "2"}    | generation_config.json: eos_token_id is .*; it must be the id
+generation_config.json | {"eos_token_id": ["2"]}  | generation_config.json: eos_token_id is .*; it must be the id
+generation_config.json | {"eos_token_id": [true]} | generation_config.json: eos_token_id is .*; it must be the id
+generation_config.json | {"eos_token_id": 2.0}    | generation_config.json: eos_token_id is .*; it must be the id
+model.safetensors | {"model.layers.1.mlp.up_proj.weight": null} | model.layers.1.mlp.up_proj.weight is missing
+"""
+NORM = "model.norm.weight"
+CHANGES = [
+    ("config.json", eos_of_config, "/config.json: eos_token_id is '2'; it must be the id of a token"),
+    ("model.safetensors", only_an_index, "index.json"),
+    ("model.safetensors", {"rotary_emb.inv_freq.x": torch.zeros(1)}, "inv_freq.x is .*no such tensor"),
+    ("model.safetensors", {NORM: torch.zeros(3)}, rf"{NORM}.*\(3,\).*\(64,\)"),
+    *(("model.safetensors", {NORM: torch.zeros(64, dtype=dtype)}, f"model.safetensors: {NORM} is stored as {dtype}")
+      for dtype in (torch.int8, torch.float8_e4m3fn))]
 
 
-@pytest.mark.parametrize("name, damage, words", each(BROKEN))
+@pytest.mark.parametrize("name, damage, words", [*rows_of(BROKEN), *CHANGES, *(
+    (name, *other) for name in ("config.json", "tokenizer.json", "model.safetensors") for other in OTHER_KINDS)])
 def test_broken_checkpoints_are_named(copy, name, damage, words):
     assert_refused(load, copy, name, damage, words)
 

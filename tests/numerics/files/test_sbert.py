@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import tokenizers
 import torch
-from folders import assert_refused, each, put, read, write
+from folders import assert_refused, put, read, rows_of, write
 from oracle import relative, write_checkpoint
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertConfig, BertModel, MPNetConfig, MPNetModel
@@ -181,50 +181,42 @@ def test_texts_are_normalised_as_in_hugging_face(copy, tiny, file, options, norm
     assert ours.normalizer.normalize_str("École 東京") == theirs.normalizer.normalize_str("École 東京")
 
 
-NORM = "encoder.layer.1.output.LayerNorm.weight"
+BROKEN = r"""
+config.json | {"model_type": "distilbert"}  | config.json: model_type 'distilbert' is not implemented
+config.json | {"position_embedding_type": "relative_key", "relative_attention_num_buckets": 16} | is ('rel.*'|16); only
+config.json | {"intermediate_size": null}   | key 'intermediate_size' is missing
+config.json | {"num_attention_heads": 5}    | num_attention_heads is 5; it must be a divisor
+config.json | {"num_hidden_layers": 2}      | encoder.layer.2.\S+ is \(.*wants no such tensor
+tokenizer_config.json | {"truncation_side": "left"} | tokenizer_config.json: truncation_side is 'left'
+config_sentence_transformers.json | {"default_prompt_name": "query"} | default_prompt_name is 'query'; only
+config_sentence_transformers.json | {"similarity_fn_name": "dot"}    | is 'dot'; only 'cosine'
+config_sentence_transformers.json | {"model_type": "SparseEncoder"}  | model_type is 'SparseEncoder'; only
+sentence_bert_config.json | {"transformer_task": "fill-mask"}        | transformer_task is 'fill-mask'; only
+1_Pooling/config.json | {"pooling_mode": "mean", "include_prompt": false} | include_prompt is False; only
+1_Pooling/config.json | {"pooling_mode_max_tokens": true} | 1_Pooling.*pooling_mode_max_tokens
+1_Pooling/config.json | {"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true} | mean_tokens: True, pool
+1_Pooling/config.json | {"pooling_mode_mean_tokens": true, "pooling_mode": "cls"} | mean_tokens: True, pooling_mode
+modules.json | {}  | modules.json:
+modules.json | [1] | modules.json:
+modules.json | "[" | modules.json:
+modules.json | [{"type": "x.Transformer"}, {"type": "x.Pooling"}, {"type": "x.Dense"}] | modules.json: modules .*Dense
+modules.json | [{"type": "x.Transformer"}, {"type": "x.WeightedLayerPooling"}] | modules.json: modules .*WeightedLayer
+modules.json | [{"type": "x.Transformer"}] | modules.json: modules .*Transformer
+modules.json | [{"type": "x.Transformer"}, {"type": "x.Pooling"}] | 1_Pooling/config.json: cannot be read
+tokenizer.json | "["                         | not a readable tokenizer
+tokenizer.json | {"model": {"type": "WordLevel", "vocab": {}, "unk_token": "<unk>"}}       | tokenizer cannot be used
+tokenizer.json | {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"}} | tokenizer cannot be used
+model.safetensors | {"encoder.layer.1.output.LayerNorm.weight": null} | LayerNorm.weight is missing
+"""
+# An id behind the last row of the embeddings.
+LARGER = {"model": {"type": "WordLevel", "vocab": VOCABULARY | {"more": len(VOCABULARY)}, "unk_token": "<unk>"}}
+NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+           "max_position_embeddings")
 
 
-def vocabulary(**words):
-    """tokenizer.json with other words."""
-    return {"model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"}}
-
-
-BROKEN = {
-    "config.json": [
-        ({"model_type": "distilbert"}, "config.json: model_type 'distilbert' is not implemented"),
-        ({"position_embedding_type": "relative_key", "relative_attention_num_buckets": 16},           # BERT's, MPNet's
-         "(position_embedding_type is 'relative_key'; only 'absolute'|num_buckets is 16; only 32)"),
-        ({"intermediate_size": None}, "key 'intermediate_size' is missing"),
-        ({"num_attention_heads": 5}, "num_attention_heads is 5; it must be a divisor"),
-        ({"num_hidden_layers": 2}, r"encoder.layer.2.\S+ is \(.*wants no such tensor"),
-        *(({key: value}, "config.json") for value in (0, "3") for key in (
-            "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-            "max_position_embeddings"))],
-    "tokenizer_config.json": [({"truncation_side": "left"}, "tokenizer_config.json: truncation_side is 'left'")],
-    "config_sentence_transformers.json": [
-        ({"default_prompt_name": "query"}, "default_prompt_name is 'query'; only"),
-        ({"similarity_fn_name": "dot"}, "is 'dot'; only 'cosine'"),
-        ({"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'; only")],
-    "sentence_bert_config.json": [({"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'; only")],
-    "1_Pooling/config.json": [
-        ({"pooling_mode": "mean", "include_prompt": False}, "include_prompt is False; only"),
-        ({"pooling_mode_max_tokens": True}, "1_Pooling.*pooling_mode_max_tokens"),
-        *(({"pooling_mode_mean_tokens": True} | more, "mean_tokens: True, pooling_mode")
-          for more in ({"pooling_mode_cls_token": True}, {"pooling_mode": "cls"}))],
-    "modules.json": [
-        *((content, "modules.json: ") for content in ("{}", "[1]", "[")),
-        *((modules(*kinds), f"modules.json: modules .*{kinds[-1]}") for kinds in (
-            ["Transformer", "Pooling", "Dense"], ["Transformer", "WeightedLayerPooling"], ["Transformer"])),
-        (modules("Transformer", "Pooling"), "1_Pooling/config.json: cannot be read")],
-    "tokenizer.json": [
-        ("[", "not a readable tokenizer"),
-        (vocabulary(), "its tokenizer cannot be used"),
-        (vocabulary(a=0), "its tokenizer cannot be used"),
-        (vocabulary(**VOCABULARY, more=len(VOCABULARY)), "vocab_size is .*, and the tokenizer has larger ids")],
-    "model.safetensors": [({NORM: None}, f"{NORM} is missing")]}
-
-
-@pytest.mark.parametrize("name, damage, words", each(BROKEN))
+@pytest.mark.parametrize("name, damage, words", [
+    *rows_of(BROKEN), *(("config.json", {key: value}, "config.json") for value in (0, "3") for key in NUMBERS),
+    ("tokenizer.json", LARGER, "vocab_size is .*, and the tokenizer has larger ids")])
 def test_broken_encoders_are_named(copy, tiny, name, damage, words):
     assert_refused(partial(load_encoder, model=tiny), copy, name, damage, words)
 
@@ -275,7 +267,7 @@ def test_equal_vectors_have_equal_similarities(tiny):
 @pytest.mark.parametrize("kind", ["bert"], indirect=True)
 def test_two_towers_equal_hugging_face(folder, copy, hf, tiny):
     """A vector is the state of the first token, [CLS], not normalised. The two towers have different weights."""
-    put(copy, "model.safetensors", {NORM: torch.full([D], 2.0)})
+    put(copy, "model.safetensors", {"encoder.layer.1.output.LayerNorm.weight": torch.full([D], 2.0)})
     questions, passages = load_towers([folder, copy], tiny)
     ours = questions.encode(SENTENCES)
     theirs = torch.stack([hf(ids_of(sentence))[0] for sentence in SENTENCES])

@@ -30,11 +30,11 @@ from folders import (
     SPECIALS,
     SUMMARY,
     assert_refused,
-    each,
     edit_added_tokens,
     listed,
     put,
     read,
+    rows_of,
     write_bpe,
     write_llama,
     write_sentencepiece,
@@ -338,35 +338,36 @@ def words_with_specials(folder):
     t.save(str(folder / "tokenizer.json"))
 
 
+DAMAGE = r"""
+tokenizer.json        | "{\"model\": {\"type\": \"BPE\"}}" | tokenizer.json: not a readable
+tokenizer.model       | "x"                           | tokenizer.model: not a readable
+added_tokens.json     | {"<new>": 9999}               | token '<new>' should get id 9999
+added_tokens.json     | "{\"<x>\": null}"             | added_tokens.json must give an id
+chat_template.jinja   | "{{ nothing + 'x' }}"         | chat_template.jinja
+tokenizer_config.json | {"added_tokens_decoder": {"9": {"content": "Yes"}}} | token 'Yes' should get id 9
+tokenizer_config.json | {"added_tokens_decoder": [5]} | added_tokens_decoder.* must give an id
+tokenizer_config.json | {"split_special_tokens": true} | tokenizer_config.json: split_special_tokens is True
+tokenizer_config.json | {"fix_mistral_regex": true}   | tokenizer_config.json: fix_mistral_regex is True
+tokenizer_config.json | {"eos_token": 5}              | its tokenizer cannot be used \(Input must be
+tokenizer_config.json | {"chat_template": [{"name": "rag", "template": "{{ messages }}"}]} | no chat template
+tokenizer_config.json | {"chat_template": null}       | no chat template
+tokenizer_config.json | {"chat_template": ["x"]}      | tokenizer_config.json: chat_template is neither
+tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"} | cannot be rendered \(users only\)
+"""
+CHANGES = [("tokenizer.json", words_with_specials, "</s> in a document's text would become"),
+           ("tokenizer.json", no_merges, "Yes and No begin with the same token"),
+           ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like"),
+           ("tokenizer.model", partial(write_sentencepiece, user_defined=["  "]), "tokenizer.model: not a BPE like")]
 # Templates, and what is said of them.
-DOUBTFUL = {None: "no chat template", (CHATML,): "tokenizer_config.json: chat_template is neither",
-            "{{ raise_exception('users only') }}": r"cannot be rendered \(users only\)",
-            CHATML.replace("message['content']", "message['content'] | upper"): "does not print unchanged",
+DOUBTFUL = {CHATML.replace("message['content']", "message['content'] | upper"): "does not print unchanged",
             R1: "tokenizer_config.json: the chat template opens a thought.*<think>",
             CHATML[:CHATML.index("{% if add_generation_prompt %}")]: r"reply by '<\|im_end\|>",
             PLAIN: r"a token joins the chat template.*Summary directly\.",
             LLAMA2.replace("'[INST] '", "('[INST] ' if loop.first else '[INST]')"): "a token joins the chat template"}
-DAMAGE = {
-    "tokenizer.json": [('{"model": {"type": "BPE"}}', "tokenizer.json: not a readable"),
-                       (words_with_specials, "</s> in a document's text would become"),
-                       (no_merges, "Yes and No begin with the same token")],
-    "tokenizer.model": [("x", "tokenizer.model: not a readable"),
-                        (partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like"),
-                        (partial(write_sentencepiece, user_defined=["  "]), "tokenizer.model: not a BPE like")],
-    "added_tokens.json": [({"<new>": 9999}, "token '<new>' should get id 9999"),
-                          ('{"<x>": null}', "added_tokens.json must give an id")],
-    "chat_template.jinja": [("{{ nothing + 'x' }}", "chat_template.jinja")],
-    "tokenizer_config.json": [
-        ({"added_tokens_decoder": {"9": {"content": "Yes"}}}, "token 'Yes' should get id 9"),
-        ({"added_tokens_decoder": [5]}, "added_tokens_decoder.* must give an id"),
-        ({"split_special_tokens": True}, "tokenizer_config.json: split_special_tokens is True"),
-        ({"fix_mistral_regex": True}, "tokenizer_config.json: fix_mistral_regex is True"),
-        ({"eos_token": 5}, r"its tokenizer cannot be used \(Input must be"),
-        ({"chat_template": [{"name": "rag", "template": CHATML}]}, "no chat template"),
-        *(({"chat_template": template}, words) for template, words in DOUBTFUL.items())]}
 
 
-@pytest.mark.parametrize("name, damage, words", each(DAMAGE))
+@pytest.mark.parametrize("name, damage, words", [*rows_of(DAMAGE), *CHANGES, *(
+    ("tokenizer_config.json", {"chat_template": template}, words) for template, words in DOUBTFUL.items())])
 def test_damage_is_named(tmp_path, name, damage, words):
     write_bpe(tmp_path)
     if name == "tokenizer.model":
