@@ -88,7 +88,7 @@ def parse(argv) -> argparse.Namespace:
             raise InputError(f"--{option} cannot be chosen here; it may be chosen {', '.join(others)}")
 
     known = {row.name: row for row in (rows(args.model, args.searcher) if callable(rows) else rows)}
-    names = args.method.split(",") if args.method else known if args.table else DEFAULT_METHODS
+    names = args.method.replace(" ", "").split(",") if args.method else known if args.table else DEFAULT_METHODS
     for name in names:
         if name not in known:
             raise InputError(f"--method {name}: unknown here; choose from {', '.join(known)}")

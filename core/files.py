@@ -96,14 +96,14 @@ ENDINGS = {
     "adapter_config.json": "an adapter: merge it into its model, and save that",
     ".gguf": "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained of transformers make a checkpoint of it",
     ".bin": "weights in pickles, which can run code: save_pretrained of transformers writes safetensors",
-    ".safetensors": "shards without an index are no checkpoint: fetch model.safetensors.index.json, too",
+    r"-of-\d+.safetensors": "shards without an index are no checkpoint: fetch model.safetensors.index.json, too",
     "snapshots": "a folder of the hub's cache: the checkpoint is in a folder below snapshots"}
 
 
 def instead(names: Iterable[str]) -> str:
     """What lies where a file is missing, and what to do, as the end of an error."""
     names = sorted(names)
-    hints = [f" ({words})" for end, words in ENDINGS.items() if any(name.endswith(end) for name in names)]
+    hints = [f" ({words})" for end, words in ENDINGS.items() if any(re.search(end + "$", name) for name in names)]
     return f"; there is {', '.join(names[:9]) or 'nothing'}{''.join(hints[:1])}"
 
 

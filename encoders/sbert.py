@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 
-from core.files import InputError, parse_json, read_if_there, read_json, reading
+from core.files import COUNT, InputError, check_values, parse_json, read_if_there, read_json, reading
 from encoders.token_mean import TokenMean
 from llama import Llama
 from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
@@ -95,6 +95,7 @@ class Encoder:
         with reading(path, "not the config.json of an encoder"):
             raw = read_json(path)
             check_implemented(path, raw, self.required)
+            check_values(raw, {"num_hidden_layers": COUNT, "num_attention_heads": COUNT}, f"{path}: ")
             self.layers = raw["num_hidden_layers"]
             self.heads = raw["num_attention_heads"]
             self.eps = float(raw["layer_norm_eps"])

@@ -13,7 +13,7 @@ from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, fi
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
 ROWS = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^qaps\.csv$|^QuALITY\..*\.(train|dev|test)$"       # names of their files
-TAKEN = (*DATASETS, *OTHER_DATASETS, "", "graphs")       # names with another use in an output folder
+TAKEN = (*DATASETS, *OTHER_DATASETS, "", "..", "graphs")       # names with another use in an output folder
 
 
 class Dataset:
@@ -38,7 +38,8 @@ class Dataset:
 
         found = self._read()
         if not found:
-            raise InputError(f"{path}: holds no question ({', '.join(self.report.found) or 'it is empty'})")
+            raise InputError(f"{path}: holds no question ("
+                             f"{', '.join(self.report.found) or f'rows: {self.report.rows}'})")
         self.report.documents = len(found)
         self.report.questions = sum(len(document.questions) for document in found)
         self.documents = found[:limit]
@@ -124,15 +125,15 @@ def find(path: str) -> tuple[str, list[File]]:
     with reading(whole):                                    # its folders may be nested too deeply
         files = files_below(Path(whole))
     found = {file: stem(file.name) for file in files if re.search(ROWS, file.name)}
-    chosen = [file for file in found if not part or part == found[file] or file.name == NarrativeQA.table]
+    chosen = [file for file in found if not part or stem(part) == found[file] or file.name == NarrativeQA.table]
     labels = {*map(recognise, chosen)}
     if labels == {NarrativeQA.name}:
         label = f"{NarrativeQA.name} {part}".strip()
         return label, [file for file in files if file in chosen or ".content" in file.name]
     if len(labels) != 1 or None in labels:
         held = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or (
-            "no .json(l) file" + (look(whole) or instead(file.name for file in files)))
-        hint = f"; {whole}:NAME reads one file of {', '.join(found.values())}" if len(found) > 1 else ""
+            f"no {part}" if found else "no .json(l) file" + (look(whole) or instead(file.name for file in files)))
+        hint = f"; {whole}:NAME reads one file of {', '.join(found.values())}" if part and found or chosen[1:] else ""
         raise InputError(f"{path}: holds {held}; one of these layouts is wanted: {', '.join(LAYOUTS)}{hint}")
     return labels.pop(), chosen
 

@@ -194,7 +194,7 @@ class Layout:
 def texts(value) -> list[str]:
     """The value, if it is a list of texts; TypeError otherwise. (Unchecked, a text would become a list of letters.)"""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise TypeError(f"{value!r:.40} is not a list of texts")
+        raise TypeError("not a list of texts")
     return value
 
 

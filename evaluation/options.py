@@ -3,21 +3,24 @@ import re
 import string
 
 # An option's letter that stands alone. "A dog" and "I think" begin with a word.
-LETTER = r"(?<!\w)(?<!\w')(?!(?:(?<![a-z,] )A|I) +(?!(?:is|and|n?or|but|because|since|as)\b)\w)[{}](?!'?\w)"
-SMALL = r"(?m)^[^\w\n]{0,9}[a-z](?=[.:)\]*]|\s*$)|\([a-z]\)"             # in lower case only if it is marked
+LETTER = (r"(?<!\w)(?<!\w')(?<!N/)(?!(?:(?<![a-z,] )A|I) +(?!(?:is|was|fits|seems|would|must|best describes|and|n?or|"
+          r"but|because|since|as)\b)\w)[{}](?!'?\w)")
+# In lower case only if it is marked: "b." on a line or behind "the answer is", "(b)" anywhere.
+SMALL = r"(?m)(?:^|(?i:answer|option|choice)(?: is)?)[^\w\n]{0,9}[a-z](?=[.:)\]*]|\s*$)|\([a-z]\)"
 
 # From here on, capitals are the letters of options and all else is in lower case. "A, B or option (C)" becomes "ABC".
 JOINT = r"(?<=[A-Z])(?:[ ,/&*()\[\]]|\b(?:and|n?or|option)\b)+(?=[A-Z])"
 
 # What denies a letter, and what ends a clause; a verdict alone, as in "A. Wrong.", belongs to the clause before it.
 DENIAL = (r"\b(?:not|never|neither|cannot|than|instead of|except|wrong|incorrect|false|no\W*$|un(?:supported|likely)|"
-          r"eliminat\w+|ruled? out|contradicts?)\b|n't\b|[✗✘❌]")
+          r"eliminat\w+|ruled? out|contradict\w*)\b|n't\b|[✗✘❌]")
 CLAUSE = (r"(\n|(?:[.!?;,:]|\s[-–—]\s|\b(?:and|but|so|because|since|as|while|though|although)\b)"
           r"(?![^\w\n]{0,9}(?:(?:no|not|wrong|incorrect|false)\b[^\w\n]{0,9}(?:[.;,\n]|\Z)|[✗✘❌])))")
 
 FORMS = (r"^\W*(?:A\W+(?=[A-Z]))?([A-Z]+)(?=\W*$|\s*[^\w\s,])",              # C   (C) he did   C: he did   A: C
-         r"([A-Z]+)\W{1,4}is (?:\w+ ){0,2}(?:correct|right|best|answer)\b",      # A is plausible, but C is the best
-         r"\b(?:answer|option|choice)[^.!?]{0,99}?([A-Z]+)",                     # the answer is C
+         r"([A-Z]+)\W{1,4}is (?:\w+ ){0,2}(?:correct|right|best|better|answer)\b",  # A is plausible, but C is the best
+         r"\b(?:answer|choice)[^.!?]{0,99}?([A-Z]+)",                            # option A fits, but the answer is C
+         r"\boption[^.!?]{0,99}?([A-Z]+)",                                       # option C
          r"([A-Z]+)")                                                           # I think it is C
 
 

@@ -103,12 +103,14 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
     for first in range(0, len(left), method.batches.rows):
         some, questions = zip(*left[first:first + method.batches.rows])
         paths = [graph_path(method, document, run.graphs) for document in some]
-        for path in filter(None, paths):
-            graphs["taken" if path.exists() else "built"] += 1
-            graphs["unused"] += sum(other != path for other in of_any_code(path))
+        kept = [path for path in paths if path]
+        taken = sum(path.exists() for path in kept)
 
         progress.begin(some)
         prepared = method.prepare_all(some, paths, not progress.bar.disable)
+        graphs["taken"] += taken
+        graphs["built"] += sum(path.exists() for path in kept) - taken
+        graphs["unused"] += sum(other != path for path in kept for other in of_any_code(path))
         asked = []                                                # (index in `some`, question)
         for n, document in enumerate(some):
             if isinstance(prepared[n], InputError):

@@ -294,7 +294,7 @@ def _of_sentencepiece(path: Path, settings: dict) -> tokenizers.Tokenizer:
     It is Llama 2's BPE: of all neighbours that can merge into a token, those merge first whose token comes first. A
     blank goes before a text, and with `legacy` also before what follows a special token.
     """
-    with reading(path, "not a readable tokenizer"):
+    with reading(path, "not a readable tokenizer", "; give a tokenizer.json"):
         import sentencepiece
         model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     vocabulary = {model.id_to_piece(i): i for i in range(model.get_piece_size())}

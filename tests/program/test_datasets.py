@@ -157,7 +157,7 @@ def test_longbench(tmp_path):
         for task in ("qasper_e", "2wikimqa", "multifieldqa_en", "dureader"):
             row = LONGBENCH | {"dataset": task, "context": "See\nPassage 2:\nthe end"}
             archive.writestr(f"data/{task}.jsonl", json.dumps(row))
-    for source in (path, f"{tmp_path}/data.zip:hotpotqa"):
+    for source in (path, f"{tmp_path}/data.zip:hotpotqa", f"{tmp_path}/data.zip:hotpotqa.jsonl"):
         assert [[q.id for q in document.questions] for document in Dataset(source).documents] == [
             ["hotpotqa.jsonl, line 2", "l1"], ["l2"]]
     for task, name, passages in (("2wikimqa", "2WikiMultihopQA", 2), ("multifieldqa_en", "multifieldqa_en", 1),
@@ -165,8 +165,9 @@ def test_longbench(tmp_path):
         dataset = Dataset(f"{tmp_path}/data.zip:{task}")
         assert (dataset.name, len(dataset.documents[0].passages)) == (name, passages), "where the task has several"
 
-    with pytest.raises(InputError, match="data.zip:NAME reads one file of 2wikimqa, dureader, hotpotqa"):
-        Dataset(tmp_path / "data.zip")
+    for wrong in ("", ":wiki"):
+        with pytest.raises(InputError, match=f"{wrong[1:]}.*; .*data.zip:NAME reads one file of 2wikimqa, dureader, h"):
+            Dataset(f"{tmp_path}/data.zip{wrong}")
     for source, task in ((f"{tmp_path}/data.zip:dureader", "dureader"), (write(tmp_path / "lcc.jsonl", copy), "lcc"),
                          (write(tmp_path / "x.jsonl", LONGBENCH | {"dataset": "h\ud83d"}), "h.ud83d")):
         with pytest.raises(InputError, match=f"LongBench's '{task}' is not read, only Narr"):
@@ -312,6 +313,7 @@ x.json | [{"supporting_facts": 0, "context": [["", ["x"]]], "question": "Who?"}]
 x.json | \x1f\x8bbroken                                               | cannot be read
 x.json | PAR1                                                         | parquet
 x.zip  | PK                                                           | x.zip
+x.jsonl | {"id": "d", "document_id": 1, "text": "x", "questions": []} | holds no question .rows: 1
 x.txt  | Ann came.                                                    | there is x.txt
 x.json | [{"full_text": [], "abstract": "x"}]                         | not one object of papers
 x.json | [{"text": "x", "questions": []}]                             | x.json, line 1: holds a list

@@ -54,7 +54,8 @@ OPTIONS = ["He was ill", "He wanted money", "He wanted revenge.", "A dog bit him
 FORMS = ("{}|{}.|({})|{})|**{}**|'{}'|{}: he did|{} - he did|({}) He did|({}) {text}|{text}|{lower}.|({lower})|A: {}|"
          "Answer: {}|**Answer:** ({})|Answer: {text}|**Answer:**\n{}|The answer is {}.|$\\boxed{{{}}}$|"
          "The correct answer is ({}), because he was not paid.|Because {text}, I think.|Option {} is correct.|"
-         "I think it's {}.|{} is the best.")
+         "I think it's {}.|{} is the best.|{} fits best.|{} was right.|"
+         "The answer is {lower}.|Answer: {lower}|option {lower}")
 FOLLOWS = ("|\n\nA is wrong.|\n(B) is for others.|\n\nB, C and D are not supported.|\n\nA. no\nB. no|"
            "\n\nThe answer is not C.|\n\nExplanation: Option A is wrong, but option B might do.|\n\nQ: And who?\nA: D|"
            "\n\nHe was ill, but that is not why.|\nThe rest is not said")
@@ -68,7 +69,8 @@ def test_the_first_line_that_names_an_option_decides():
             assert option_of(reply, OPTIONS) == n, reply
 
 
-DENIED = ("The answer is not {} but {}.|Not ({}), so ({})|I don't think it's {}. It is {}.|{}: no. {}: yes.|"
+DENIED = ("Option {} is plausible, but it says so. The answer is {}.|"
+          "The answer is not {} but {}.|Not ({}), so ({})|I don't think it's {}. It is {}.|{}: no. {}: yes.|"
           "{}) ❌\n{}) ✅|Option {} (he was fine) is wrong. So {} fits best.|**{}** isn't right. **{}** is.|"
           "{}. Wrong\n{}. Correct|({}) No. ({}) Yes.|{} can be ruled out. So {}.|{} is wrong, {} is right.|"
           "The answer is {1}, not {0}.|{1} is right and {0} is not.|I choose {1} instead of {0}.")
@@ -92,8 +94,9 @@ REPLIES = {
        "(A) He was ill - Incorrect.\n(B) He wanted money - Incorrect.\n(C) He wanted revenge - Correct.|"
        "(A) He was ill\n(B) He wanted money\n(C) He wanted revenge\n(D) A dog bit him\n\nThe answer is C.",
     3: "The answer is that a dog bit him.",
-    None: "|(E)|None of them|Not (C)|The answer: it can't be A.|A dog barked|I think a dog did it|I'd say D'Artagnan|"
-          "He was ill or he wanted money|A) He was ill\nB) He wanted money\nC) He wanted revenge\n\nD) A dog"}
+    None: "|(E)|N/A|None of them|Not (C)|The answer: it can't be A.|A dog barked|I think a dog did it|"
+          "I'd say D'Artagnan|He was ill or he wanted money|A) He was ill\nB) He wanted money\nC) He wanted revenge\n\n"
+          "D) A dog"}
 
 
 @pytest.mark.parametrize("wanted, prediction", [(n, reply) for n in REPLIES for reply in REPLIES[n].split("|")])

@@ -215,7 +215,7 @@ NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"
 
 
 @pytest.mark.parametrize("name, damage, words", [
-    *rows_of(BROKEN), *(("config.json", {key: value}, "config.json") for value in (0, "3") for key in NUMBERS),
+    *rows_of(BROKEN), *(("config.json", {key: value}, "config.json") for value in (0, "3", -1) for key in NUMBERS),
     ("tokenizer.json", LARGER, "vocab_size is .*, and the tokenizer has larger ids")])
 def test_broken_encoders_are_named(copy, tiny, name, damage, words):
     assert_refused(partial(load_encoder, model=tiny), copy, name, damage, words)
