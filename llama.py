@@ -319,11 +319,11 @@ class Llama:
         Theirs are in at least float32, because bfloat16 rounds a logit near 20 to a multiple of .125. The FLOPs are
         those of the whole output matrix. Raises InputError if a logit is not finite, as after an overflow in the pass.
         """
-        self.flops += 2 * hidden.numel() * self.config.vocab
         matrix = self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"]
         if tokens is not None:
             hidden, matrix = at_least_float32(hidden), at_least_float32(matrix[tokens])
         logits = F.linear(hidden, matrix)
+        self.flops += 2 * hidden.numel() * self.config.vocab
         if not logits.isfinite().all():
             remedy = "float32 may hold them" if self.dtype.itemsize < 4 else "its weights may be damaged"
             raise InputError(f"the model gives numbers that are not finite in {self.dtype}; {remedy}")
@@ -342,10 +342,6 @@ class Llama:
         before = list(cache.lengths)                            # tokens in each row before this pass
         if max(before) + T > cache.capacity:
             raise ValueError(f"{max(before)} tokens and {T} more do not fit a cache of {cache.capacity}")
-        for b, segments in enumerate(rows):
-            cache.register(b, segments)
-            self.flops += flops_of(self.config, counts[b], before[b] + counts[b])
-            self.tokens += counts[b]
 
         # Trap: a row of fewer than T tokens is padded on its right. The hidden states of padding mean nothing. The keys
         # of padding land beyond the row's length and are overwritten.
@@ -357,6 +353,12 @@ class Llama:
         else:
             hidden, a = self.forward(tokens, positions, cache, averaging.shape[1])
             a = a @ averaging                                   # a(x, j): the mean over the tokens of each node (3.1)
+
+        # Only now: a pass that ran out of memory costs nothing, because it is made again.
+        for b, segments in enumerate(rows):
+            cache.register(b, segments)
+            self.flops += flops_of(self.config, counts[b], before[b] + counts[b])
+            self.tokens += counts[b]
         cache.lengths = [old + new for old, new in zip(before, counts)]
         return hidden, a
 

@@ -56,7 +56,7 @@ def optional(purpose: str):
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 # The words in which Python and devices report that memory has run out.
-SHORTAGE = re.compile("MemoryError|out of memory|not enough memory|can('|no)t allocate memory", re.IGNORECASE)
+SHORTAGE = re.compile("(?i)MemoryError|ALLOC_FAILED|out of memory|not enough memory|can('|no)t allocate memory")
 
 
 @contextlib.contextmanager

@@ -85,8 +85,8 @@ class Memory:
 
     def done(self, failed: bool = False):
         """Let others build at PATH. Remove the file, unless what it is for could not be made."""
-        if self.path is not None and not failed:
-            self.file.unlink(missing_ok=True)
+        if self.path is not None and not failed and self.file.exists():
+            self.file.unlink()
         self.held.close()
 
 
@@ -134,7 +134,7 @@ class Batches:
 
                 if results is None and short:
                     if self.most is None:
-                        remark(f"out of memory with {rows} rows in a batch: going on with fewer")
+                        remark("out of memory: going on with fewer rows in a batch")
                     self.most = rows * longest // 2
                 elif results is None:
                     alone = rows
@@ -203,4 +203,7 @@ def together(constructions: list[tuple[Callable, Memory]], batches: Batches, wor
                     results[n] = answer
                 else:
                     constructions[n][1].keep(call, answer)
+            for n in busy:
+                if n in results:                            # it failed: another run may build it
+                    constructions[n][1].done(failed=True)
     return [results[n] for n in range(len(constructions))]

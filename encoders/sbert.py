@@ -16,6 +16,7 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 
 from core.files import COUNT, InputError, check_values, parse_json, read_if_there, read_json, reading
+from core.together import Batches
 from encoders.token_mean import TokenMean
 from llama import Llama
 from model.checkpoint import check_implemented, check_shapes, fingerprint, locate, read_tensors
@@ -81,14 +82,13 @@ class Encoder:
         output             name of the matrix after attention
         output_norm        name of the norm after that
     """
-    batch = 32                                 # sentences that run together
-
     def __init__(self, model: str | Path, device="cpu", pooling: str | None = None, unit: bool = True):
         folder = locate(model, weights=True)
         self.pooling = pooling or _pooling(folder)
         self.unit = unit
         self.device = device
         self.flops = 0
+        self.batches = Batches(32)                             # sentences that run together
         self.fingerprint = f"{self.pooling} {fingerprint(folder)}"
 
         path = folder / "config.json"
@@ -186,22 +186,20 @@ class Encoder:
 
     def encode(self, sentences: list[str]) -> torch.Tensor:
         """Vectors [n, D] float32: the pooled last hidden states of each sentence, its special tokens included."""
-        vectors = []
-        for start in range(0, len(sentences), self.batch):
-            texts = sentences[start:start + self.batch]
-            encodings = self.tokenizer.encode_batch([text.lower() for text in texts] if self.lower else texts)
-            rows = [(encoding.ids, encoding.attention_mask) for encoding in encodings]
-            tokens, mask = torch.tensor(rows, device=self.device).unbind(1)                # [B, T]
-            lengths = mask.sum(1)
-
-            self.flops += sum(map(self.cost, lengths.tolist()))
-            hidden = self.forward(tokens, mask.bool())
-            if self.pooling == "cls":
-                vectors.append(hidden[:, 0])
-            else:
-                vectors.append((hidden * mask[:, :, None]).sum(1) / lengths[:, None])
-        vectors = torch.cat(vectors).cpu()
+        vectors = torch.stack(self.batches.all(sentences, len, self.pooled)).cpu()
         return F.normalize(vectors, dim=-1) if self.unit else vectors
+
+    def pooled(self, texts: list[str]) -> list[torch.Tensor]:
+        """The vectors [D] of a batch."""
+        encodings = self.tokenizer.encode_batch([text.lower() for text in texts] if self.lower else texts)
+        rows = [(encoding.ids, encoding.attention_mask) for encoding in encodings]
+        tokens, mask = torch.tensor(rows, device=self.device).unbind(1)                    # [B, T]
+        lengths = mask.sum(1)
+
+        hidden = self.forward(tokens, mask.bool())
+        self.flops += sum(map(self.cost, lengths.tolist()))
+        vectors = hidden[:, 0] if self.pooling == "cls" else (hidden * mask[:, :, None]).sum(1) / lengths[:, None]
+        return list(vectors)
 
 
 class Bert(Encoder):

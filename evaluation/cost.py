@@ -49,7 +49,7 @@ from pecan import (
 
 SUMMARY = 0.5                     # tokens of the nodes of a summary / tokens of what it summarises
 NODE = 60                         # tokens of a node
-GRAPH = 1.1                       # tokens of all nodes / tokens of the chunks, if summaries are short
+GRAPH = 1.5                       # tokens of all nodes / tokens of the chunks, at most
 FEW = 8                           # a short search reads 1/8 of the text, or of the room for nodes
 CLOSE = 5                         # tokens that close the user's turn and open the reply
 PROMPT = 150                      # tokens of template, instruction and question, at the published lengths
@@ -176,6 +176,8 @@ def expected(run: Run) -> dict[str, list]:
     documents = []                                           # the tokens of each chunk, and the questions
     for document in run.dataset.documents:
         texts = chunks(builder.tokenizer, document, settings.chunk)
+        if run.row.name == "whole":
+            texts = [" ".join(text.split()) for text in document.passages]
         documents.append(([length_of(node_line(builder.tokenizer, None, text)) for text in texts], document.questions))
     ends = []                                                # FLOPs of graphs and of answers, and seconds
     for most in (False, True):
@@ -223,8 +225,9 @@ def costs_of_answer(run: Run, model: Checkpoint, question: str, lengths: list[in
         fits = min(fits, top * max(lengths))
 
     tokens = sum(lengths)
-    read = min(int(GRAPH * tokens), fits)
-    if not most and run.row.name != "whole":
+    whole = run.row.name == "whole"
+    read = min(tokens if whole else int(GRAPH * tokens), fits)
+    if not most and not whole:
         read = min(tokens, fits) // FEW
     prompt = length_of(asked) + read + length_of(answer_turn(model.tokenizer, 0, settings.again(question)))
     reply = settings.answer_tokens if most else 1

@@ -37,7 +37,7 @@ if not __package__:
     sys.exit("error: run it as python -m tiny.world, in the folder of README.md")
 
 from core.command import make_parser, parse_options, user_errors
-from core.files import write_file
+from core.files import InputError, write_file
 from tiny.facts import NAMES, POST, QUESTIONS, TOWNS, VALUES, WORDINGS, Fact, held_out, statement
 
 FILLERS = """It was a quiet morning.
@@ -100,7 +100,7 @@ def draw_fact(rng: random.Random, name: str, relation: str, values: list[str]) -
 
 
 def draw_facts(rng: random.Random, posts: dict) -> dict[tuple[str, str], Fact] | None:
-    """The facts of all people; None if no value is possible for somebody's relation."""
+    """The facts of all people; None if no value is possible for somebody's relation, or for a kind of question."""
     facts = {}
     for name, (town, job) in posts.items():
         facts[name, "town"] = Fact(name, "town", town)
@@ -119,7 +119,7 @@ def draw_facts(rng: random.Random, posts: dict) -> dict[tuple[str, str], Fact] |
         friend = draw_fact(rng, name, "friend", list(posts))
         if friend and rng.random() < 0.9:
             facts[name, "friend"] = friend
-    return facts
+    return facts if {"friend", "past"} <= {relation for _, relation in facts} else None
 
 
 def groups_about(rng: random.Random, world: World, name: str) -> list[str]:
@@ -203,6 +203,8 @@ def padded(rng: random.Random, part: list[str], first: bool, posts: list, shorte
 
 def make_world(rng: random.Random, chapters: int, shortest: int = SHORTEST) -> World:
     """A random document with this number of chapters. Its passages have `shortest` to LONGEST tokens."""
+    if not 3 <= chapters <= 54:
+        raise InputError(f"a document has 3 to 54 chapters, not {chapters}: there are not enough facts for more")
     journeys = chapters // 3
     facts = None
     while facts is None:

@@ -1,5 +1,6 @@
 """Ring 8, FLOPs: our count equals PyTorch's count of Hugging Face's forward pass, and the formula."""
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -63,10 +64,14 @@ def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_pat
     assert spent() == wanted
 
 
-def test_rows_that_run_together_cost_what_they_cost_alone(model, ids):
-    """For rows of 40 and 10 tokens, then 3 and 6 more, neither padding nor the longer row's keys count."""
+def test_rows_that_run_together_cost_what_they_cost_alone(model, ids, monkeypatch):
+    """For rows of 40 and 10 tokens, then 3 and 6 more, neither padding nor the longer row's keys count. A pass that
+    runs out of memory costs nothing, since it is made again."""
     cache = Cache(model, 2, 100)
     before = model.spent()
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(model, "forward", Mock(side_effect=MemoryError))
+        model.read(cache, [[(None, ids(40))], [(None, ids(10))]])
     for lengths in ((40, 10), (3, 6)):
         model.read(cache, [[(None, ids(n))] for n in lengths])
     alone = sum(flops_of(model.config, *row) for row in ((40, 40), (10, 10), (3, 43), (6, 16)))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from stated import facts_in, posts_in
 
+from core.files import InputError
 from data import EMBEDDED, read_jsonl
 from encoders.token_mean import TokenMean
 from evaluation.metrics import f1
@@ -27,6 +28,9 @@ def test_a_world_states_its_facts():
     made = world.make_world(random.Random(0), 20)
     assert facts_in(made.passages) == set(made.facts.values()) and len(made.facts) > 100
     assert [len(row["questions"]) for row in world.document_rows("x", [14] * 3, 2, 2026)] == [7, 7, 6]  # two look-ups
+    assert all(row["questions"] for row in world.document_rows("x", [3, 4, 5, 6] * 9, 0, 1)), "small worlds, too"
+    with pytest.raises(InputError, match="3 to 54 chapters, not 2"):
+        world.make_world(random.Random(0), 2)
     told = facts_in(["Mara has a dog. Mara drinks tea. It looks white. Sofia's baker trusts Ida."])
     assert {fact.relation for fact in told} == {"pet", "drink"}
 

@@ -103,7 +103,7 @@ def test_vectors_equal_hugging_face(kind, copy, hf, file, content, mode, most):
     put(copy, file, content)
     encoder = MODELS[kind][2](copy)
     encoder.weights = {name: weight.double() for name, weight in encoder.weights.items()}
-    encoder.batch = 3                                         # the shortest sentence runs alone
+    encoder.batches.rows = 3                                  # the shortest sentence runs alone
     sentences = [" ".join(SENTENCES * 3), *SENTENCES[::-1]]
     ours = encoder.encode(sentences)
     cut = [[*ids_of(sentence)[:min(most, MODELS[kind][3]) - 1], 2] for sentence in sentences]
@@ -115,14 +115,21 @@ def test_vectors_equal_hugging_face(kind, copy, hf, file, content, mode, most):
         assert len(hidden[1]) > 200 and (ours[1:] @ ours[1:].T).tril(-1).max() < 0.98, "too alike to show a bug"
 
 
-def test_flops_by_hand(kind, folder):
+def test_flops_by_hand(kind, folder, monkeypatch):
+    """Padding costs nothing, nor does a batch that runs again, sentence by sentence, because memory ran out."""
     def cost(T):
         return LAYERS * (2 * T * (4 * D * D + 2 * D * HIDDEN) + 4 * T * T * D)
 
     encoder = MODELS[kind][2](folder)
-    encoder.batch = 2
-    encoder.encode(SENTENCES[:3])                             # <s> tom </s> is padded to 10 tokens, which costs nothing
+    encoder.batches.rows = 2
+    together = encoder.encode(SENTENCES[:3])                  # <s> tom </s> is padded to 10 tokens
     assert encoder.flops == cost(10) + cost(3) + cost(11)
+
+    def alone(tokens, mask, forward=encoder.forward):
+        return torch.empty(1 << 50) if len(tokens) > 1 else forward(tokens, mask)
+    monkeypatch.setattr(encoder, "forward", alone)
+    assert (encoder.encode(SENTENCES[:3]) - together).abs().max() < 1e-6
+    assert encoder.flops == 2 * (cost(10) + cost(3) + cost(11))
 
 
 NULLS = dict.fromkeys(("prompts", "default_prompt_name", "do_lower_case", "max_seq_length", "x"))
