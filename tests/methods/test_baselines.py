@@ -203,6 +203,11 @@ def test_raptors_tree(tiny, settings, encoder, document, tmp_path, monkeypatch, 
     assert [j for node in nodes for j in node.children] == list(range(len(nodes) - top))
     assert all(nodes[j].level == node.level - 1 for node in nodes for j in node.children)
     assert method.prepare(document, tmp_path / "tree.json").graph == nodes
+    monkeypatch.setattr(raptor, "SMALL", chunks)
+    assert len(method.build(document)["nodes"]) == chunks, "a layer of so many nodes is the last"
+    encoder.fingerprint = "other"
+    with pytest.raises(InputError, match="of another encoder"):
+        method.prepare(document, tmp_path / "tree.json")
 
 
 def test_a_cluster_of_raptor_fits_its_prompt(tiny, encoder):

@@ -150,6 +150,9 @@ def test_other_settings_do_not_mix(tmp_path, monkeypatch):
     assert second["pecan.jsonl"] != first["pecan.jsonl"]
     run(*arguments, 3, "--overwrite")
     assert [files(folder)[f"pecan.jsonl.old{n}"] for n in ("", ".1")] == [first["pecan.jsonl"], second["pecan.jsonl"]]
+    monkeypatch.setattr(runner, "code_of_method", lambda _: None)                  # nobody knows the code of these
+    run(*arguments, 3, "--overwrite")
+    assert "answers of another code (None there, None here)" in run(*arguments, 3, code=2).stderr
 
 
 @pytest.mark.parametrize("document, question", table("""

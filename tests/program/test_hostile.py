@@ -76,3 +76,4 @@ def test_a_text_without_blanks_is_cut_at_the_best_place(characters, limit):
 
 def test_a_line_that_ends_inside_a_chinese_sentence_leaves_no_blank():
     assert split(Bytes(), "今\r\n日、\nか 今\nA\n한\n국", 99) == ["今日、か 今 A 한 국"]
+    assert [split(Bytes(), f"{word} {20 * 'c'}", 10)[0] for word in ("abcd", "abcde")] == ["abcd cccc", "abcde"]

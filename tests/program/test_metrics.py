@@ -135,12 +135,6 @@ def test_worked_examples(prediction, answer, by_longbench, by_rouge_score):
     assert rouge_l(prediction, [answer]) == pytest.approx(float(by_rouge_score), abs=5e-5)
 
 
-def test_the_best_over_the_gold_answers():
-    for metric in (f1, rouge_l):
-        best = metric("the old mill", ["old mill"])
-        assert metric("the old mill", ["zzz", "old mill"]) == metric("the old mill", ["old mill", "zzz"]) == best > 0
-
-
 @given(TEXTS, TEXTS)
 def test_rouge_l_equals_the_package(prediction, answer):
     by_rouge_score = RougeScorer(["rougeL"]).score(answer, prediction)["rougeL"].fmeasure

@@ -24,7 +24,7 @@ def test_a_line_of_predictions(tmp_path):
     """A line is scored against all gold answers. It leaves out the candidates of each step."""
     step = Step(3, 1, 2, .1, .2, 30, 40, 50, candidates=[(3, .5, .6)], verdict="Yes")
     answer = Answer("Lee Mara", [3, 4, 4], 6, 7, "yes", trace=[step], counts={"calls": 8, "refused": 9})
-    question = Question("q", "Who?", ["Tom", "Mara Lee"], {"options": ["a"], "gold": 0, "else": 1})
+    question = Question("q", "Who?", ["Tom", "Mara Lee", "Al"], {"options": ["a"], "gold": 0, "else": 1})
     document = Document("d", ["x"])
     predictions = Predictions(tmp_path / "p.jsonl")
     predictions.add(document, question, Prepared(["x"], 10, counts={"calls": 11, "refused": 12}), answer, "g")
@@ -32,7 +32,7 @@ def test_a_line_of_predictions(tmp_path):
     assert line.pop("hash") == document.hash and line.pop("trace") == [
         {name: value for name, value in vars(step).items() if name != "candidates"}]
     assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?", "graph": "g",
-        "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee"], "nodes": 3, "flops": 6, "tokens": 7,
+        "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee", "Al"], "nodes": 3, "flops": 6, "tokens": 7,
         "construction_flops": 10, "end": "yes", "cut": false, "counts": {"calls": 8, "refused": 9},
         "construction_counts": {"calls": 11, "refused": 12}, "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
 

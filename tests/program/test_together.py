@@ -94,7 +94,7 @@ def test_out_of_memory_halves_the_batch(capsys):
     def work(items):
         sizes.append(len(items))
         if sum(items) > 30:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise InputError("damaged") if 31 in items else torch.OutOfMemoryError("CUDA out of memory")
         return [-item for item in items]
 
     batches = Batches(16)
@@ -105,6 +105,8 @@ def test_out_of_memory_halves_the_batch(capsys):
     found = list(batches.run([1000] + [1] * 40, lambda item: item, work))
     assert [item for item, result in found if isinstance(result, InputError)] == [1000]
     assert sizes[0] == 1 and max(sizes) > 1, "one long row is no reason to run others alone"
+    sizes.clear()
+    assert len(list(Batches(4).run([31] + [1] * 7, lambda item: item, work))) == 8 and sizes == [4, 1, 1, 1, 1, 4]
     assert capsys.readouterr().err.count("out of memory") == 1
 
 

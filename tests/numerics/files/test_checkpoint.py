@@ -96,7 +96,7 @@ OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() 
     *(kind(name) | {"num_attention_heads": 64, "num_key_value_heads": ABSENT} for name in ("Qwen2", "Mistral")),
     {"rope_parameters": {key: value for key, value in SCALING.items() if not key.startswith("original")}},
     {"original_max_position_embeddings": 128},
-    *(kind("Mistral") | {"sliding_window": window} for window in (512, None, ABSENT)),     # inside of it nothing slides
+    *(kind("Mistral") | {"sliding_window": window} for window in (512, 9000, None, ABSENT)),  # inside, nothing slides
     kind("Qwen2") | {"sliding_window": 512, "use_sliding_window": False},
     {"rope_parameters": {"rope_type": "default"}, "rope_scaling": SCALING, "rope_theta": 7.0},
     {"rope_parameters": SCALING, "rope_scaling": {"rope_type": "default"}, "rope_theta": 7.0},

@@ -43,6 +43,7 @@ def test_bullets():
     # A heading ends no point. With none below it, it is one. A sentence is no heading.
     assert texts("* Bob kept it\n## Ending\n**Ann**\n* They met.\n  * At sea\n# End") == [
         "Bob kept it", "Ending **Ann** They met.", "Ending **Ann** At sea", "End"]
+    assert texts("* Ann\n\t* left") == ["Ann left"], "a tab indents"
     assert texts("**Only**") == ["**Only**"] and texts("# A\n\nb\n\nc") == ["A b c"]
 
     # Preamble and afterword go. All other text joins the bullet above it, or is a point by itself.
