@@ -14,7 +14,7 @@ from core.files import InputError, attempt
 from core.outline import MARKER
 from core.settings import Settings
 from core.text import split
-from core.together import Batches, together
+from core.together import Batches, batch_rows, together
 from data import Document, Prepared
 from llama import Llama
 
@@ -162,7 +162,7 @@ class Agent(Baseline):
             raise InputError(f"{type(self).__name__} asks in words, and this checkpoint follows no instructions but "
                              "PECAN's (its pecan.json says so)")
         self.limit = scaled(self.reply_tokens, settings)
-        self.asking = Batches(self.batches.rows)            # their lengths are characters, a reader's are tokens
+        self.asking = Batches(batch_rows(settings, model.device.type))
         self.begin()
 
     def begin(self, ask=None):

@@ -17,6 +17,7 @@ from llama import Cache, Llama, Segment, flops_of_reply, ids_of, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 
 HEADING = 12                      # words of a heading at most
+READERS = 8                       # rows on a processor: readers write little, and more rows leave its caches
 STOPS = ".!?:;,\"'”’"             # at the end of a line that is no heading
 
 
@@ -75,7 +76,7 @@ class Baseline(Method):
         self.model = model
         self.settings = settings
         self.counted = {model, *others}
-        self.batches = Batches(batch_rows(settings, model.device.type))
+        self.batches = Batches(batch_rows(settings, model.device.type, READERS))
 
     def prepare_all(self, documents, paths, progress=False):
         return [attempt(self.prepared, document) for document in documents]

@@ -90,13 +90,13 @@ class Memory:
         self.held.close()
 
 
-def batch_rows(settings: Settings, device: str) -> int:
+def batch_rows(settings: Settings, device: str, most: int = 32) -> int:
     """The rows of a batch. Rows round differently in other batches, so the default depends on what is known beforehand.
 
-    On a GPU a step takes about the same time for any number of rows. On a processor short rows gain from 32 and long
-    ones from none, and memory that is not there ends the process without an error: 16,384 tokens are the most.
+    On a GPU a step takes about the same time for any number of rows. On a processor short rows gain from `most` and
+    long ones from none, and memory that is not there ends the process without an error: 16,384 tokens are the most.
     """
-    return settings.batch or (32 if device == "cuda" else max(1, min(32, 16384 // settings.window)))
+    return settings.batch or (32 if device == "cuda" else max(1, min(most, 16384 // settings.window)))
 
 
 class Batches:
@@ -133,8 +133,7 @@ class Batches:
                     short = isinstance(error, OutOfMemory)
 
                 if results is None and short:
-                    if self.most is None:
-                        remark("out of memory: going on with fewer rows in a batch")
+                    remark("out of memory: going on with fewer rows in a batch")
                     self.most = rows * longest // 2
                 elif results is None:
                     alone = rows

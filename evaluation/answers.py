@@ -7,7 +7,6 @@ end all answers are in OUTPUT/DATASET/METHOD.jsonl, in the order of the question
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
@@ -61,10 +60,10 @@ class Predictions:
                "rouge_l": metrics.rouge_l(answer.text, question.answers),
                "construction_flops": prepared.flops, "construction_counts": prepared.counts, "graph": graph,
                **{name: question.extra[name] for name in metrics.OPTIONS if name in question.extra},
-               **asdict(answer), "nodes": len(answer.nodes)}
+               **vars(answer), "nodes": len(answer.nodes)}
         del row["text"]
-        for step in row["trace"]:
-            step.pop("candidates", None)
+        steps = [step if isinstance(step, dict) else vars(step) for step in answer.trace]
+        row["trace"] = [{name: step[name] for name in step if name != "candidates"} for step in steps]
         append_line(self.own, json.dumps(sealed(row), ensure_ascii=False, allow_nan=False))
 
     def finish(self, order: list[str]) -> dict[str, dict]:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import torch
 
-from baselines.common import scaled
+from baselines.common import READERS, scaled
 from core.settings import PAPER, PASS, Settings
 from core.together import batch_rows
 from evaluation import paper
@@ -235,7 +235,7 @@ def costs_of_answer(run: Run, model: Checkpoint, question: str, lengths: list[in
         checks = math.ceil(read * len(lengths) / tokens) if most else 1
         yield model.search(prompt, reply, max(lengths), 0 if top else checks, settings.window)
         return
-    rows = batch_rows(settings, model.device.type)
+    rows = batch_rows(settings, model.device.type, READERS)
     yield model.ask(min(rows, len(run.dataset.questions)), prompt, reply)
     if run.row.name in QUESTION_CALLS:
         yield call(run, model, 1, QUESTION_CALLS[run.row.name], most)
