@@ -22,8 +22,8 @@ from llama import Llama
 
 # What all replies have in common. A reply is lines. What a model puts around its words is no content: a fence, the
 # mark of a heading, a quotation or a list, the edge of a table, bold type, quotes and brackets around a value.
-# Typographic signs are straight ones. An empty line, a rule and a repeated line are nothing. The prompt's own words
-# (examples, placeholders) are no content either, unless the text says the same.
+# Typographic signs are straight ones, and <br> ends a line. An empty line, a rule and what is repeated are nothing. The
+# prompt's own words (examples, placeholders) are no content either, unless the text says the same.
 #
 # Each system says which fields it wants, in the format of its paper: lines, cells between bars, texts behind labels.
 # Its parser lists what it finds, and None for what it drops. A reply without any field is refused.
@@ -34,13 +34,19 @@ HEADER = r"(?m)^.*\n[ :|-]*\|[ :|-]*$"                # of a table, with the lin
 # Each pattern takes linear time in any reply. Decoration begins a line, or touches a word on one side only.
 DECORATION = r"^[#> ]*+(?=\S)|(?<![^\W_])[*_`]++(?=\S)|(?<=\S)[*_`]++(?![^\W_])"
 MARK = rf"\A(?:{MARKER.pattern})?(?:\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),.:|*]{{1,5}}(?:\s|(?=\[)))?"
+RATING = r"(?:relevance )?(?:score|weight)"
+NUMBER = r"-?\d*\.?\d+"
 COMMA = r"(?<!\b\d)(?<!\b\d\d),(?!\d{3}\b)|,(?!\s?\d{3,4}\b)|;|''"       # not the comma of a date or a number
 
-# A single sentence of a model that has nothing to say: "unknown", "The text does not mention it", "same as before".
-NOTHING = r"""(?ix) \W* (?: n/?a | none | nothing | unknown | tbd | unchanged | (?:the\ )?same\b.{0,60}
-    | [^.!?]* \b (?: no | not | nothing | nobody | cannot | lacks? | \w+n't | remains? ) \b (?: \s\w+ ){0,3} \s (?:
-      new | unchanged | change[sd]? | know[ns]? | says? | state[sd]? | mention\w* | given | provided? | information
-      | specified | enough | found | available | determined | derived | answer(?:ed)? | additional ) \b [^.!?]* ) \W*"""
+# A model that has nothing to say: "unknown", "same as before", or one sentence such as "The text does not
+# mention it". "The same year as Ann" says something.
+NOTHING = r"""(?isx) \W*+ (?: (?: n/?a | none | nothing | unknown | unclear | tbd ) \W* \Z
+    | (?: [\w\ ]{0,40} \b (?:remains?|stays?|is)\ )? (?:the\ )? (?:same|unchanged) (?:\ notebook)?
+      (?: \ as\ .{0,30} \b (?:before|above|earlier|previous\w*|last) \b .{0,30} )? \W* \Z
+    | (?= [^.!?]*+ \W* \Z ) .* \b (?: no | not | nothing | nobody | cannot | lacks? | insufficient | \w+n't ) \b
+      (?: \s\w+ ){0,3} \s (?: new | change[sd]? | updates? | to\ add | know[ns]? | says? | state[sd]? | mention\w*
+      | given | provided? | information | specified | enough | found | available | determined | derived
+      | answer(?:ed)? | additional | applicable | sure | clear | in\ the\ (?:knowledge|text|chunk|passage) ) \b )"""
 
 
 def form_of(text: str) -> str:
@@ -59,27 +65,30 @@ def echoes(value: str, prompt: str, text: str = "") -> bool:
 
 
 def says_nothing(value: str) -> bool:
-    return bool(re.fullmatch(NOTHING, value))
+    return bool(re.match(NOTHING, value))
 
 
 def plain(text: str) -> str:
-    """A value on one line, without the signs around it that separate, quote or bracket it."""
+    """A value on one line, without the signs around it that separate, quote or bracket it; "" for signs alone."""
     text = " ".join(text.split()).strip(" *_`,;|").rstrip(" ([{-")
     inner = re.fullmatch(r"""\[+([^][]*)\]*|([^][]*)\]+|"([^"]*)"\W*|'([^']*)'""", text)
-    return plain(inner[inner.lastindex]) if inner else text
+    if inner:
+        return plain(inner[inner.lastindex])
+    return text if re.search(r"\w", text) else ""
 
 
 def lines_of(reply: str) -> list[str]:
     """The lines of a reply without marks, in the order of the reply; "" for a line without words."""
-    text = re.sub(r"(?m)^\s*(?:```|~~~).*$", "", reply.replace("\\", "").translate(STRAIGHT))
+    text = re.sub(r"(?m)^\s*(?:```|~~~).*$|<br */?>", "\n", reply.replace("\\", "").translate(STRAIGHT))
     lines = [re.sub(MARK, "", re.sub(DECORATION, "", line)).strip() for line in text.splitlines()]
     return [line if re.search(r"\w", line) else "" for line in lines]
 
 
-def items_of(reply: str) -> list[str]:
-    """The lines of a list, each once. The header of a table, or a line that ends with a colon, introduces others."""
-    lines = dict.fromkeys(lines_of(re.sub(HEADER, "", reply)))
-    return [line for line in lines if line and not line.endswith(":")]
+def items_of(reply: str, content=lambda line: False) -> list[str]:
+    """The lines of a list. The header of a table introduces others, and so does a line that ends with a colon, unless
+    it is `content`."""
+    lines = lines_of(re.sub(HEADER, "", reply))
+    return [line for line in lines if line and (not line.endswith(":") or content(line))]
 
 
 def cells_of(line: str) -> list[str]:
@@ -95,13 +104,13 @@ def listed(text: str) -> list[str]:
 def fields_of(reply: str, labels: str) -> list[tuple[str, str]]:
     """(label in lower case, text) of each labelled part of a reply. `labels` is a regular expression.
 
-    A label begins a line, or stands behind a sign, before a colon, a dash or the line's end: "2. Score 1: 9",
-    "### Score", "Node: x, Score: 9". Text before the first label, and behind an empty line after the last one, has the
-    label "".
+    A label begins a line, or stands behind a sign, before a colon, a dash, a bracket, a bar or the line's end:
+    "2. Score 1: 9", "[Score] 9", "### Score", "Node: x, Score: 9". Text before the first label, and behind an empty
+    line after the last one, has the label "".
     """
     label = (rf"(?:^\W{{0,9}}|(?<=[][\",;.?!|()-])\s{{0,3}})({labels})"
              r"(?: ?\d{1,3})?(?: ?\([^()]{0,40}\))?[^\w\n:]{0,9}")
-    before, *parts = re.split(rf"(?im){label}(?::|(?<=-)\s|$)", "\n".join(lines_of(reply)))
+    before, *parts = re.split(rf"(?im){label}(?::|(?<=[]|-])\s|$)", "\n".join(lines_of(reply)))
     fields = [("", before), *zip(map(str.lower, parts[::2]), parts[1::2])]
     last, text = fields.pop()
     said, _, rest = text.strip().partition("\n\n")
@@ -112,15 +121,18 @@ def fields_of(reply: str, labels: str) -> list[tuple[str, str]]:
 def rated(reply: str, names: Iterable[str]) -> list[tuple[str, float] | None]:
     """(name, number) for each line that says one of the names, then a number; None for others.
 
-    For example "Node: x, Score: 9", "x | 0.3", "x: 9 of 10" (10). The longest name counts.
+    For example "Node: x, Score: 9", "x | 0.3", "x: 9 of 10" (9). A line "Score: 9" goes on with the line before it. The
+    longest name counts, and the first number behind a sign, or else the first one: "x | born in 1921 | 0.3" (0.3).
     """
     name_of = {form_of(name): name for name in names}
+    lines = "\n".join(items_of(reply, lambda line: form_of(line) in name_of))
     found = []
-    for line in items_of(reply):
-        said = form_of(re.sub(r"(?i)^(?:starting )?node\W*(?:\d+:)?", "", line)) + " "
+    for line in dict.fromkeys(re.sub(rf"(?i)\n(?={RATING}\b[^\w\n]*[:=-])", " ", lines).splitlines()):
+        said = form_of(re.sub(r"(?i)^\W*(?:starting )?node\W*(?:\d+\W*:)?", "", line)) + " "
         form = max((form for form in name_of if said.startswith(form + " ")), key=len, default="")
-        numbers = re.findall(r"-?\d*\.?\d+", line)[len(re.findall(r"\d+", form)):]
-        found.append((name_of[form], float(numbers[-1])) if form and numbers else None)
+        rest = re.split("(?i)" + r"\W+".join(form.split()) + rf"\b(?:.*?{RATING}\b)?", line, maxsplit=1)[-1]
+        numbers = re.findall(rf"(?:\A|[|:,;=(])[^\w|:,;=(]*?({NUMBER})", rest) or re.findall(NUMBER, rest)
+        found.append((name_of[form], float(numbers[0])) if form and numbers else None)
     return found
 
 
@@ -130,7 +142,9 @@ def own_lines(text: str, prompt: str) -> list[str | None]:
 
 
 def numbers_of(text: str, known: Container[int]) -> list[int | None]:
-    """The `known` numbers in a text, each once, in the order of the text; None for others."""
+    """The `known` numbers in a text, each once, in the order of the text; None for others. "2-4" is 2, 3, 4."""
+    text = re.sub(r"\b(\d{1,3})(?: ?- ?| to )(\d{1,3})\b",
+                  lambda ends: str([*range(int(ends[1]), int(ends[2]) + 1)] or ends[0]), text.translate(STRAIGHT))
     numbers = dict.fromkeys(map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", text)))
     return [number if number in known else None for number in numbers]
 
@@ -249,16 +263,18 @@ class Agent(Baseline):
     def ask(self, prompt: str, texts: list[str], parse, limit: int | None = None) -> list[list]:
         """Ask `prompt` about each text; return what parse(reply, text) finds, without its Nones.
 
-        A None is something that is dropped, and so is the last of several lines if the limit cut it. A reply in which
-        nothing is found is refused, and the prompt is asked once more below AGAIN: decoding is greedy, so the same
-        prompt would get the same reply.
+        A None is something that is dropped, and so is the last of several lines if the limit cut it, unless nothing is
+        found in the others. A reply in which nothing is found is refused, and the prompt is asked once more below
+        AGAIN: decoding is greedy, so the same prompt would get the same reply.
         """
         found = [[]] * len(texts)
         for again in ("", AGAIN):
             left = [n for n, values in enumerate(found) if not values]
             for n, reply in zip(left, self.say([again + prompt + texts[n] for n in left], limit or self.limit)):
                 whole = reply.text.rpartition("\n")[0] if reply.cut else ""
-                values = [*parse(whole or reply.text, texts[n]), *[None] * bool(whole)]
+                values = [*parse(whole, texts[n]), None] if whole else []
+                if not found_in(values):
+                    values = parse(reply.text, texts[n])
                 found[n] = found_in(values)
                 self.trace.append({"text": reply.text})
                 self.counts["calls"] += 1
@@ -294,10 +310,13 @@ class Tree(Agent):
         """The next level: a summary of each group of nodes.
 
         `prompt` asks for the summary; the nodes' texts replace its {}. If the model says nothing, the summary is the
-        beginning of the texts, so that no node is empty.
+        beginning of the texts, so that no node is empty, and the reply counts as refused.
         """
         sources = ["\n\n".join(nodes[i].text for i in group) for group in groups]
         said = self.say([prompt.format(source) for source in sources], self.limit)
+        self.counts["calls"] += len(said)
+        self.counts["cut"] += sum(reply.cut for reply in said)
+        self.counts["refused"] += sum(not reply.text.strip() for reply in said)
         texts = [" ".join(reply.text.split()) or split(self.model.tokenizer, source, self.limit)[0]
                  for reply, source in zip(said, sources)]
         return [TreeNode(nodes[-1].level + 1, text, group) for text, group in zip(texts, groups)]

@@ -17,7 +17,7 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 """
 import re
 
-from baselines.agent import Tree, TreeNode
+from baselines.agent import STRAIGHT, Tree, TreeNode
 from baselines.common import pack_sentences, scaled
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
@@ -108,7 +108,8 @@ class MeMWalker(Tree):
         texts = [template.format(memory=MEMORY.format(text) if text else "", question=question, shown=shown,
                                  last=actions[-1]) for text in latest]
 
-        def last_action(reply, _):                          # the last action that a reply names counts
-            named = re.findall(r"Action\W{0,9}?(?:[Ss]ummary )?(-?\d+)", reply)
+        def last_action(reply, _):                          # the last one that a reply names counts; "-1 or -2" is none
+            named = re.findall(r"(?i)\baction\W{0,9}?(?:summary\W{0,9}?)?(-?\d+)(?!\d|\W{1,4}or\b)",
+                               reply.translate(STRAIGHT))
             return [action for action in named[-1:] if action in actions]
         return (self.ask_fitting(texts, last_action) or [None])[0]

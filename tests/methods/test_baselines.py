@@ -235,8 +235,10 @@ def test_memwalkers_tree(tiny, settings):
     method = MeMWalker(tiny, replace(settings, window=10_000))
     texts = [f"{letter} road road road road" for letter in "abcdefghi"]
     left, right = "\n\n".join(texts[:4]), "\n\n".join(texts[4:])
-    script = Script(method, *texts, "left", "  ", " the\n root ")
-    nodes = method.prepare(document).graph
+    script = Script(method, *texts, "left", "  ", said(" the\n root ", cut=True))
+    prepared = method.prepare(document)
+    nodes = prepared.graph
+    assert prepared.counts == {"calls": 12, "refused": 1, "dropped": 0, "cut": 1}
     segments = pack_sentences(tiny.tokenizer, document, 1000 * 24 // 300)
     start = split(tiny.tokenizer, right, method.limit)[0]
     assert len(start) < len(right)
@@ -254,14 +256,14 @@ TOWN = list(map(TreeNode, [1, 1, 1, 2, 2, 2, 3, 3, 4], "seg0 seg1 seg2 sum0 sum1
 
 @pytest.mark.parametrize("actions, read, shown", [
     # an action that is not offered is refused; the last one of a reply counts: a model that compares names several
-    ((2, "1 would do\nAction: **Summary 0**", 1, -2), [1, 6, 8],
+    ((2, "1 would do\naction: Summary **0**", 1, "–2"), [1, 6, 8],
      {1: "left right 0 to 1", 2: "root sum0 sum1 0 to 1", 3: "root left seg1"}),
     # -1 leads back to the parent and its remaining children; if none remain, the walk goes up once more
     ((0, 1, -1, 0, -1, 0, 0, -2), [2, 7, 8], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),
     # there is no answer anywhere
     ((0, 0, -1, 0, -1, 0, 0, -1), [], {}),
     # two replies in a row without an action that is offered, at a segment
-    ((0, 0, 7, 7), [], {})])
+    ((0, 0, 7, 7), [], {}), ((0, 0, "-1 or -2", "**-1** or **-2**"), [], {})])
 def test_walks(tiny, actions, read, shown):
     """What is read after a walk through TOWN, and the nodes and actions that some prompts show.
 
