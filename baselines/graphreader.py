@@ -68,8 +68,8 @@ CALLS = 10                        # of functions in a walk, at most
 OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
-LABELS = r"(?:updated )?notebook|rationale(?: for (?:the )?next action)?|(?:chosen |next )?action"
-ELEMENTS = r"(?i)(?:list of )?key elements?\W*:"
+LABELS = r"(?:updated )?notebook|rationale(?: for [\w ]{1,30})?|(?:chosen |next |selected )?action"
+ELEMENTS = r"(?i)(?:list of )?key elements?\W*(?::|-\s)"
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------
@@ -92,7 +92,8 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
     """The facts in a reply to Figure 6, each followed by its key elements; None for each other line.
 
     A line is "1. fact | element | ..", as in the figure's example, or "[1], [fact], [element | ..]", as in its text.
-    A name in place of the number, "[name], [fact], [element, ..]", belongs to the fact and is an element.
+    A name in place of the number, "[name], [fact], [element, ..]", belongs to the fact and is an element. Elements may
+    stand on lines below their fact.
     """
     facts = []                                              # a fact alone waits for its elements
     for line in items_of(reply):
@@ -103,7 +104,11 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
             elements = [name, *listed(elements[1])]
         label = re.match(ELEMENTS, line)
         waiting = [known for known in facts if known and len(known) == 1]
+        if not waiting and not elements:
+            waiting = found_in(facts[-1:])                  # one more element of the last fact
 
+        if [fact, *elements] in waiting:
+            continue
         if waiting and (label or holds(str(waiting), fact)):
             elements = [fact, *elements] if elements else listed(fact)
             for known in waiting:
@@ -112,7 +117,8 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
             facts.append(None)
         else:
             facts.append([fact, *(listed(elements[0]) if len(elements) == 1 else elements)])
-    return [fact if fact and len(fact) > 1 else None for fact in facts]
+    return [fact if fact and len(fact) > 1 else None
+            for n, fact in enumerate(facts) if not fact or fact not in facts[:n]]
 
 
 class FactGraph:
@@ -206,7 +212,7 @@ class Walk:
         books = ["\n".join(found_in(own_lines(text, WALK[stage]))) for label, text in fields if "notebook" in label]
         new = [book for book in books if book and not (self.notebook and says_nothing(book))]
         self.notebook = [self.notebook, *new][-1]
-        dropped = [None for label, _ in fields if not label] + [None] * (len(books) - len(new[-1:]))
+        dropped = [None for label, _ in fields if not label] + [None] * (len(books) - len(new[-1:]) + len(said[2:]))
 
         name, argument = action_of(said[-1], stage)
         if name == "read_chunk":

@@ -68,7 +68,7 @@ STOP = set("a an the of in on at to by for from with and or but as is are was we
            "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
            "what which who whom whose when where why how".split())
 SIGNS = r'[;|()\[\]{}"!?]|:(?=\s|$)|\s-\s|(?<=[a-z]{3})\.(?=\s|$)'          # between names and what explains them
-PAGE = r"(?i)(?:\bpages?\W{0,3}|\[)(\d+(?:\W{1,3}(?:and\W{1,2})?\d+)*)"
+PAGE = r"(?i)(?:\bpages?(?:\(s\))?\W{0,5}|\[)(\d+(?:[^\w\n]{1,4}(?:(?:and|to)[^\w\n]{1,4})?\d+)*)"
 NAME = 12                         # words of a name, at most
 
 
@@ -82,17 +82,26 @@ def words_of(text: str) -> set[str]:
 LABELS = words_of(ATOMS + ELEMENTS + KEYWORDS)              # the prompts' own words, as in "People: Danko Jones"
 
 
+def shares(said: str, text: str, part: int) -> bool:
+    """Whether the text has at least 1 / part of the words that are said, and one of them."""
+    words = words_of(said)
+    return part * len(words & words_of(text)) >= max(len(words), 1)
+
+
+def items_about(reply: str, text: str) -> list[str]:
+    """The lines of a reply, each once. One that ends with a colon is content if the text has half of its words."""
+    return list(dict.fromkeys(items_of(reply, lambda line: shares(line, text, 2))))
+
+
 def synopsis_of(reply: str, chunk: str) -> list[str]:
     """A reply on one line; none if the chunk has less than a quarter of its words, as those of "No" or an apology."""
-    synopsis = " ".join(items_of(reply))
-    said = words_of(synopsis)
-    shared = said & words_of(chunk)
-    return [synopsis] if shared and 4 * len(shared) >= len(said) else []
+    synopsis = " ".join(items_about(reply, chunk))
+    return [synopsis] if shares(synopsis, chunk, 4) else []
 
 
 def names_of(reply: str, text: str) -> list[str | None]:
     """The names in a reply whose words the text holds; None for other names."""
-    names = [name for line in items_of(reply) for part in re.split(SIGNS, line) for name in listed(part)
+    names = [name for line in items_about(reply, text) for part in re.split(SIGNS, line) for name in listed(part)
              if not words_of(name) <= LABELS]
     return [name if words_of(name) <= words_of(text) and len(name.split()) <= NAME else None
             for name in dict.fromkeys(names)]
@@ -139,7 +148,7 @@ def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, in
     "(" or "," explains it.
     """
     found = []
-    for line in items_of(reply):
+    for line in dict.fromkeys(items_of(reply)):
         cells = cells_of(line)
         nodes = [node_of.get(form_of(cell), node_of.get(form_of(re.split(r"\(|,", cell)[0]))) for cell in cells]
         triples = list(zip(nodes[::2], cells[1::2], nodes[2::2]))
@@ -226,9 +235,13 @@ def keywords_of(question: str, names: list[str]) -> set[str]:
 
 
 def pages_of(reply: str, prompt: str, number: int, most: int) -> list[int | None]:
-    """The pages (below `number`) that a reply names, at most `most`; None for others. The prompt's lines name none."""
-    said = "\n".join(line for line in reply.splitlines() if line not in prompt.splitlines())
-    pages = numbers_of(" ".join(re.findall(PAGE, said)), range(number))
+    """The pages (below `number`) that a reply names, at most `most`; None for others.
+
+    The prompt's lines and examples name none.
+    """
+    given = set(map(form_of, [*prompt.splitlines(), *LOOK_UP.split('"')]))
+    said = "\n".join(line for line in reply.splitlines() if form_of(line) not in given)
+    pages = numbers_of("; ".join(re.findall(PAGE, said)), range(number))
     return [page if page in found_in(pages)[:most] else None for page in pages]
 
 

@@ -101,11 +101,12 @@ def test_questions_with_options(tiny):
     method = JERR(tiny, Settings(window=100_000, chunk=9))
     heard = []
     method.say = lambda texts, limit: heard.extend(texts) or [
-        said("* castle\n\nPage [1, 0, 2, 3, 4, 5]")] * len(texts)
+        said("* road castle\n\nPage [1, 0, 2, 3, 4, 5]. The road.")] * len(texts)
     for question, chunks, most in (("Which (A) castle?", 3, 3), ("Which castle?\n(A) Casa Loma\n(B) Prague", 7, 5)):
         document = Document("x", ["castle" + " road" * 16] * 7, [Question("q", question, ["a"])])
         prepared = method.prepare(document)
         answer = method.answer(prepared, question)
+        assert not prepared.graph["nodes"][0]["text"].endswith("The road."), "a sentence about a node has all its words"
         assert (len(prepared.texts), answer.nodes) == (chunks, [1, 0, 2, 3, 4][:most])
         assert ("a multiple choice question related" in heard[-1]) == (most == 5)
         assert f"1 to {most} page(s)" in heard[-1] and heard[-1].endswith(question)
@@ -122,8 +123,13 @@ def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, line
     method = JERR(tiny, settings)
     method.ask = lambda *_: [["castle"]]
     method.look_up = lambda *_: pages
+    rounds = []
+    one = TreeSearch.round
+    monkeypatch.setattr(jerr, "ROUNDS", 5)
+    monkeypatch.setattr(TreeSearch, "round", lambda tree: rounds.append(one(tree)))
     method.reading = lambda question, lines, *about: Reading(" ".join(lines), *about)
     reading = method.read(Prepared([f"c{n} c{n}" for n in range(4)], graph={
         "synopses": [f"s{n}" for n in range(4)], "edges": [],
         "nodes": [{"name": "castle", "chunks": [n], "text": "castle"} for n in (3, 2)]}), "Q?")
+    assert len(rounds) == 20, "10 for each node"
     assert (reading.prompt, reading.nodes, reading.cut) == (lines, nodes, room < 8 or nodes != pages)
