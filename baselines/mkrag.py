@@ -31,12 +31,14 @@ from contextlib import suppress
 from itertools import chain
 
 from baselines.agent import (
+    HEADER,
     STRAIGHT,
     Agent,
     echoes,
     fields_of,
     form_of,
     items_of,
+    lines_of,
     plain,
     rated,
     says_nothing,
@@ -81,31 +83,37 @@ GENERAL = set("""a an the one two three four five six seven eight nine ten some 
 def entities_of(reply: str, text: str) -> list[tuple[str, str, str] | None]:
     """(name, kind, item) for each item in a reply about a text, and (name, "", "") for each entity.
 
-    None for entities without a name, and for the example's entities and items. Each complete JSON object with a field
-    that is no object is an entity. So a reply that was cut at its limit keeps its complete entities. Texts in braces,
-    as in {"None"}, are a list.
+    None for entities without a name, for the example's entities and items, and for each text outside of entities. Each
+    complete JSON object with one of KINDS, or with a name and a field that is no object, is an entity. So a reply that
+    was cut at its limit keeps its complete entities. Texts in braces, as in {"None"}, are a list. Commas before a
+    closing bracket and the backslashes of Markdown are nothing.
     """
     if '"' not in reply:
         reply = reply.translate(STRAIGHT)
     reply = re.sub(rf"\{{(\s*{STRING}(?:\s*,\s*{STRING})*+\s*)\}}", r"[\1]", reply)
+    reply = re.sub(rf"({STRING})|,(?=\s*+[]}}])", r"\1", re.sub(r'\\(?=[^\w\\"/]|_)', "", reply))
     found = []
+    outside = ""
     end = 0
     for match in re.finditer(rf"(?:(?<!\\)({STRING})\s*+:\s*+)?\{{", reply):
         with suppress(json.JSONDecodeError, RecursionError):
             value, stop = DECODER.raw_decode(reply, match.end() - 1)
             fields = {key.lower(): inner for key, inner in value.items()}
-            if match.end() <= end or fields.keys().isdisjoint(KINDS) and all(map(objects, fields.values())):
-                continue                                    # in another entity, or objects that come next
+            name = str(fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""'))
+            around = not name or all(map(objects, fields.values()))
+            if match.end() <= end or fields.keys().isdisjoint(KINDS) and around:
+                continue                                    # in another entity, or around those that come next
+            outside += reply[end:match.start()]
             end = stop
 
-            name = str(fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""'))
             known = name and name.lower() not in KINDS and not echoes(name, EXTRACT, text)
             items = [("", ""), *((kind if kind in KINDS else KINDS[0], item) for kind, inner in fields.items()
                                  for item in items_in(inner if kind in KINDS else {kind: inner}))]
             found += [(" ".join(name.split()), kind, without_time(item, text))
                       if known and not echoes(re.split(r" \| | - ", item)[-1], EXTRACT, text) else None
                       for kind, item in items]
-    return found
+    texts = re.findall(rf"{STRING}(\s*:)?", outside + reply[end:])
+    return found + [None] * texts.count("")                 # the others are keys
 
 
 def merged(pairs: list[tuple]) -> dict:
@@ -127,7 +135,7 @@ def objects(value) -> bool:
 def items_in(value, keys: str = "") -> list[str]:
     """The items in a JSON value: its texts, each with the keys that lead to it, as "key | text".
 
-    An object in a list is one item, "key: text, key: text". "None" and "Unknown" are nothing.
+    An object in a list is one item, "key: text, key: text". "None" and "not specified" are nothing.
     """
     if isinstance(value, dict):
         return [item for key, inner in value.items() for item in items_in(inner, f"{keys}{key} | ")]
@@ -135,7 +143,8 @@ def items_in(value, keys: str = "") -> list[str]:
         texts = [", ".join(items_in(inner)).replace(" | ", ": ") if isinstance(inner, dict) else inner
                  for inner in value]
         return [item for text in texts for item in items_in(text, keys)]
-    return [] if value in (None, "", "None", "Unknown") else [keys + " ".join(str(value).split())]
+    words = str(value).split()
+    return [] if not words or len(words) < 4 and says_nothing(" ".join(words)) else [keys + " ".join(words)]
 
 
 def without_time(event: str, text: str) -> str:
@@ -185,8 +194,11 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
 def pairs_of(reply: str, lines: str) -> list[list[str] | None]:
     """The pairs [question, answer] in a reply about an entity's lines; None for what is no pair, and for an echo.
 
-    An answer that says that nobody knows is none.
+    An answer that says that nobody knows is none. A row "| question? | answer |" is a pair.
     """
+    reply = re.sub(r"(?mi)^\|?((?!\s*q(?:uestion)?\b)[^|\n]*\?[^|\w\n]*+)\|", r"Question: \1\nAnswer: ",
+                   "\n".join(lines_of(re.sub(HEADER, "", reply))))
+
     # A model may leave out the label of the first question, or go on with the prompt's next "Begin!".
     pairs = []
     for label, text in fields_of(reply, "question|q|answer|a|begin|entity relationships"):
@@ -203,7 +215,7 @@ def pairs_of(reply: str, lines: str) -> list[list[str] | None]:
 
 def sub_questions(reply: str, _) -> list[str | None]:
     """The lines of a reply that ask something; None for others."""
-    lines = dict.fromkeys(re.sub(LABEL, "", line) for line in items_of(reply))
+    lines = dict.fromkeys(plain(re.sub(LABEL, "", line)) for line in items_of(reply))
     return [line if re.search(ASKS, line) else None for line in lines]
 
 

@@ -90,18 +90,20 @@ QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?",
 
 @pytest.mark.parametrize("replies, read, refused", [
     # an answer; two rewritten questions; neither; an essay
-    ((QUESTIONS[0], "Answer: x"), [0, 1], 0),
+    ((QUESTIONS[0], "Answer: Marie Curie"), [0, 1], 0),
     ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[1]}\nRewriteQ: {QUESTIONS[2]}"), [0, 1, 2], 0),
     ((QUESTIONS[0], *["Casa Loma"] * 2), [0, 1], 2),
     ((*["an essay."] * 2, "Answer: x"), [2, 0], 2)])
 def test_two_rounds(tiny, monkeypatch, replies, read, refused):
     """Each of three pairs is near one question; the last one is asked. A query finds its pair and one more; no pair is
-    read twice. The model is asked once whether it can answer."""
+    read twice. The model is asked once whether it can answer. The
+    example's answer counts if it is known."""
     monkeypatch.setattr(mkrag, "RERANKED", 2)
     method = MKRAG(tiny, Vectors(dict(zip(QUESTIONS, torch.eye(3).tolist()))), Settings(window=100_000))
     method.p_yes = lambda query, texts: [query in text for text in texts]
     script = Script(method, *replies)
-    prepared = Prepared([f"{q} x" for q in QUESTIONS], graph=[(q, "x") for q in QUESTIONS], index=torch.eye(3))
+    pairs = [(q, "Marie Curie") for q in QUESTIONS]
+    prepared = Prepared(list(map(" ".join, pairs)), graph=pairs, index=torch.eye(3))
     answer = method.answer(prepared, QUESTIONS[2])
     assert (answer.nodes, answer.counts["calls"], answer.counts["refused"]) == (read, len(replies), refused)
     assert not script.replies
