@@ -41,12 +41,13 @@ COMMA = r"(?<!\b\d)(?<!\b\d\d),(?!\d{3}\b)|,(?!\s?\d{3,4}\b)|;|''"       # not t
 # A model that has nothing to say: "unknown", "same as before", or one sentence such as "The text does not
 # mention it". "The same year as Ann" says something.
 NOTHING = r"""(?isx) \W*+ (?: (?: n/?a | none | nothing | unknown | unclear | tbd ) \W* \Z
-    | (?: [\w\ ]{0,40} \b (?:remains?|stays?|is)\ )? (?:the\ )? (?:same|unchanged) (?:\ notebook)?
-      (?: \ as\ .{0,30} \b (?:before|above|earlier|previous\w*|last) \b .{0,30} )? \W* \Z
-    | (?= [^.!?]*+ \W* \Z ) .* \b (?: no | not | nothing | nobody | cannot | lacks? | insufficient | \w+n't ) \b
+    | (?: (?: (?:the\ |my\ |updated\ )* notebook | it )\ (?:remains?|stays?|is)\ )? (?:the\ )? (?:same|unchanged)
+      (?:\ notebook)? (?: \ as\ .{0,30} \b (?:before|above|earlier|previous\w*|last) \b .{0,30} )? \W* \Z
+    | (?= [^.!?\n]*+ \W* \Z ) .* \b (?: no | not | nothing | nobody | cannot | lacks? | insufficient | \w+n't ) \b
       (?: \s\w+ ){0,3} \s (?: new | change[sd]? | updates? | to\ add | know[ns]? | says? | state[sd]? | mention\w*
       | given | provided? | information | specified | enough | found | available | determined | derived
-      | answer(?:ed)? | additional | applicable | sure | clear | in\ the\ (?:knowledge|text|chunk|passage) ) \b )"""
+      | answer(?:ed)? | additional | applicable | in\ the\ (?:knowledge|text|chunk|passage)
+      | (?:sure|clear)(?=\W*\Z|\ (?:wh|how|if|from|in)) ) )"""
 
 
 def form_of(text: str) -> str:
@@ -122,17 +123,18 @@ def rated(reply: str, names: Iterable[str]) -> list[tuple[str, float] | None]:
     """(name, number) for each line that says one of the names, then a number; None for others.
 
     For example "Node: x, Score: 9", "x | 0.3", "x: 9 of 10" (9). A line "Score: 9" goes on with the line before it. The
-    longest name counts, and the first number behind a sign, or else the first one: "x | born in 1921 | 0.3" (0.3).
+    longest name counts, and the first number behind a sign, or else the first one; a year is none.
     """
     name_of = {form_of(name): name for name in names}
     lines = "\n".join(items_of(reply, lambda line: form_of(line) in name_of))
     found = []
-    for line in dict.fromkeys(re.sub(rf"(?i)\n(?={RATING}\b[^\w\n]*[:=-])", " ", lines).splitlines()):
+    for line in dict.fromkeys(re.sub(rf"(?i)\n(?={RATING}\b[^\w\n]*(?:[:=]|-\s))", " ", lines).splitlines()):
         said = form_of(re.sub(r"(?i)^\W*(?:starting )?node\W*(?:\d+\W*:)?", "", line)) + " "
         form = max((form for form in name_of if said.startswith(form + " ")), key=len, default="")
         rest = re.split("(?i)" + r"\W+".join(form.split()) + rf"\b(?:.*?{RATING}\b)?", line, maxsplit=1)[-1]
         numbers = re.findall(rf"(?:\A|[|:,;=(])[^\w|:,;=(]*?({NUMBER})", rest) or re.findall(NUMBER, rest)
-        found.append((name_of[form], float(numbers[0])) if form and numbers else None)
+        numbers = [number for number in map(float, numbers) if abs(number) < 1000]
+        found.append((name_of[form], numbers[0]) if form and numbers else None)
     return found
 
 
@@ -144,7 +146,8 @@ def own_lines(text: str, prompt: str) -> list[str | None]:
 def numbers_of(text: str, known: Container[int]) -> list[int | None]:
     """The `known` numbers in a text, each once, in the order of the text; None for others. "2-4" is 2, 3, 4."""
     text = re.sub(r"\b(\d{1,3})(?: ?- ?| to )(\d{1,3})\b",
-                  lambda ends: str([*range(int(ends[1]), int(ends[2]) + 1)] or ends[0]), text.translate(STRAIGHT))
+                  lambda ends: str([*range(int(ends[1]), int(ends[2]) + 1)] if int(ends[2]) in known else ends[0]),
+                  text.translate(STRAIGHT))
     numbers = dict.fromkeys(map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", text)))
     return [number if number in known else None for number in numbers]
 
@@ -275,6 +278,8 @@ class Agent(Baseline):
                 values = [*parse(whole, texts[n]), None] if whole else []
                 if not found_in(values):
                     values = parse(reply.text, texts[n])
+                    if whole and not found_in(values):
+                        parse(whole, texts[n])              # a walk keeps its notebook without the torn line
                 found[n] = found_in(values)
                 self.trace.append({"text": reply.text})
                 self.counts["calls"] += 1

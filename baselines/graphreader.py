@@ -104,7 +104,7 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
             elements = [name, *listed(elements[1])]
         label = re.match(ELEMENTS, line)
         waiting = [known for known in facts if known and len(known) == 1]
-        if not waiting and not elements:
+        if not waiting and not elements and not fact.endswith("."):
             waiting = found_in(facts[-1:])                  # one more element of the last fact
 
         if [fact, *elements] in waiting:

@@ -99,9 +99,9 @@ def entities_of(reply: str, text: str) -> list[tuple[str, str, str] | None]:
         with suppress(json.JSONDecodeError, RecursionError):
             value, stop = DECODER.raw_decode(reply, match.end() - 1)
             fields = {key.lower(): inner for key, inner in value.items()}
+            around = all(map(objects, fields.values()))
             name = str(fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""'))
-            around = not name or all(map(objects, fields.values()))
-            if match.end() <= end or fields.keys().isdisjoint(KINDS) and around:
+            if match.end() <= end or fields.keys().isdisjoint(KINDS) and (around or not name):
                 continue                                    # in another entity, or around those that come next
             outside += reply[end:match.start()]
             end = stop

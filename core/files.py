@@ -3,6 +3,7 @@
 This file imports no other file of the project.
 """
 import contextlib
+import fnmatch
 import gzip
 import hashlib
 import json
@@ -93,17 +94,17 @@ BEGINNINGS = {
     b"<": "a page in HTML or XML; its download may need a login", b"%PDF": "a PDF",
     b"PAR1": "a parquet file; take the data set's JSON (evaluation/README.md has addresses)"}
 ENDINGS = {
-    "adapter_config.json": "an adapter: merge it into its model, and save that",
-    ".gguf": "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained of transformers make a checkpoint of it",
-    ".bin": "weights in pickles, which can run code: save_pretrained of transformers writes safetensors",
-    r"-of-\d+.safetensors": "shards without an index are no checkpoint: fetch model.safetensors.index.json, too",
-    "snapshots": "a folder of the hub's cache: the checkpoint is in a folder below snapshots"}
+    "*adapter_config.json": "an adapter: merge it into its model, and save that",
+    "*.gguf": "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained of transformers make a checkpoint of it",
+    "*.bin": "weights in pickles, which can run code: save_pretrained of transformers writes safetensors",
+    "*-of-*.safetensors": "shards without an index are no checkpoint: fetch model.safetensors.index.json, too",
+    "*snapshots": "a folder of the hub's cache: the checkpoint is in a folder below snapshots"}
 
 
 def instead(names: Iterable[str]) -> str:
     """What lies where a file is missing, and what to do, as the end of an error."""
     names = sorted(names)
-    hints = [f" ({words})" for end, words in ENDINGS.items() if any(re.search(end + "$", name) for name in names)]
+    hints = [f" ({words})" for end, words in ENDINGS.items() if fnmatch.filter(names, end)]
     return f"; there is {', '.join(names[:9]) or 'nothing'}{''.join(hints[:1])}"
 
 

@@ -3,8 +3,9 @@ import re
 import string
 
 # An option's letter that stands alone. "A dog" and "I think" begin with a word.
-LETTER = (r"(?<!\w)(?<!\w')(?<!N/)(?!(?:(?<![a-z,] )A|I) +(?!(?:is|was|fits|seems|would|must|best describes|and|n?or|"
-          r"but|because|since|as)\b)\w)[{}](?!'?\w)")
+LETTER = (r"(?<!\w)(?<!\w')(?<!N/)(?!I +(?!(?:is|and|n?or|but|because|since|as)\b)\w)"
+          r"(?!(?<![a-z,] )A +(?!(?:is|was|fits|seems|would|must|best describes|and|n?or|but|because|since|as)\b)\w)"
+          r"[{}](?!'?\w)")
 # In lower case only if it is marked: "b." on a line or behind "the answer is", "(b)" anywhere.
 SMALL = r"(?m)(?:^|(?i:answer|option|choice)(?: is)?)[^\w\n]{0,9}[a-z](?=[.:)\]*]|\s*$)|\([a-z]\)"
 

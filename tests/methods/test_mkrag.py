@@ -96,8 +96,7 @@ QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?",
     ((*["an essay."] * 2, "Answer: x"), [2, 0], 2)])
 def test_two_rounds(tiny, monkeypatch, replies, read, refused):
     """Each of three pairs is near one question; the last one is asked. A query finds its pair and one more; no pair is
-    read twice. The model is asked once whether it can answer. The
-    example's answer counts if it is known."""
+    read twice. The model is asked once whether it can answer. The example's answer counts if it is known."""
     monkeypatch.setattr(mkrag, "RERANKED", 2)
     method = MKRAG(tiny, Vectors(dict(zip(QUESTIONS, torch.eye(3).tolist()))), Settings(window=100_000))
     method.p_yes = lambda query, texts: [query in text for text in texts]

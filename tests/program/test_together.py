@@ -7,7 +7,7 @@ import torch
 from runs import table
 
 import pecan
-from core.files import InputError
+from core.files import InputError, remark
 from core.settings import Settings
 from core.together import Batches, Memory, batch_rows, together
 from data import EMBEDDED, Document, read_jsonl
@@ -97,6 +97,7 @@ def test_out_of_memory_halves_the_batch(capsys):
             raise InputError("damaged") if 31 in items else torch.OutOfMemoryError("CUDA out of memory")
         return [-item for item in items]
 
+    remark.cache_clear()                                    # it says a line once in a process
     batches = Batches(16)
     results = dict(enumerate(result for _, result in batches.run([10] * 20, lambda item: item, work)))
     assert sizes[:4] == [16, 8, 4, 2] and set(sizes[4:]) == {2} and set(results.values()) == {-10}
