@@ -176,9 +176,10 @@ def test_searching_equals_the_naive_one(tiny):
             "patience": [step["verdict"] for step in steps].count("Yes") > 1,
             "part of the top": best.count([]) < levels[-1],
             "up again": any(level_of[b["node"]] > level_of[a["node"]] for a, b in zip(steps, steps[1:])),
+            "a negative c is read": any(c[step["node"]] < 0 for step, ranked in zip(steps, best) if ranked),
             "a tie": any(ranked[0][2] == ranked[1][2] for ranked in best if len(ranked) > 1)}
         met.update(name for name, holds in situations.items() if holds)
 
     compare()
     assert met == {"yes", "nodes", "all", "window", "no room", "p_yes is t_p", "patience", "part of the top",
-                   "up again", "a tie"}, "the random searches must meet all these situations"
+                   "up again", "a negative c is read", "a tie"}, "the random searches must meet all these situations"
