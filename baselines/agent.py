@@ -280,6 +280,7 @@ class Agent(Baseline):
                     values = parse(reply.text, texts[n])
                     if whole and not found_in(values):
                         parse(whole, texts[n])              # a walk keeps its notebook without the torn line
+
                 found[n] = found_in(values)
                 self.trace.append({"text": reply.text})
                 self.counts["calls"] += 1

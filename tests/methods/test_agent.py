@@ -77,6 +77,10 @@ def test_nothing_is_lost_in_silence(tiny, settings):
     assert method.ask("", ["a"], digits) == [["7"]] and method.counts["dropped"] == 3
     Script(method, said("Here:\n8 y", cut=True))
     assert method.ask("", ["a"], digits) == [["8"]] and method.counts["dropped"] == 5, "the torn line has all there is"
+    heard = []
+    Script(method, *[said("8 y\nz", cut=True)] * 2)
+    assert method.ask("", ["a"], lambda reply, _: heard.append(reply) or []) == [[]]
+    assert heard[-1] == "8 y", "what a parser keeps has no torn line"
 
 
 def test_a_checkpoint_that_follows_no_instructions(tiny):
