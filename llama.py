@@ -24,6 +24,7 @@ from core.files import InputError
 from model.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
 from model.tokenizer import Tokenizer
 
+RECORDED = 64                     # replies of at least this limit are written by a recorded step, on a GPU
 BLOCK_BYTES = 1 << 26             # at most 64 MiB of attention weights (float32) at once; longer inputs run in blocks
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
@@ -253,10 +254,11 @@ class Llama:
         """x [.., in] times the matrix of this name, plus its bias if the checkpoint has one (Qwen2's q, k and v)."""
         return F.linear(x, self.weights[name + ".weight"], self.weights.get(name + ".bias"))
 
-    def forward(self, tokens, positions, cache: Cache, attended: int = 0):
+    def forward(self, tokens, positions, cache: Cache, attended: int = 0, slots: int = 0):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
-        The cache stores the new keys and values. A token sees the keys up to its own position, P at most.
+        The cache stores the new keys and values. A token sees the keys up to its own position. P is the number of
+        slots that are looked at: up to the last new token, or `slots`.
 
         Returns the normalised last hidden states [B, T, D]. If `attended` = P' is not 0, also a(x, y) to the first P'
         tokens [B, T, P'], otherwise None: every layer adds its part and drops its weights.
@@ -264,16 +266,16 @@ class Llama:
         config = self.config
         w = self.weights
         B, T = tokens.shape
-        P = max(cache.lengths) + T                              # lengths are those before the pass
+        P = slots or max(cache.lengths) + T                     # lengths are those before the pass
         rows = torch.arange(B, device=self.device)[:, None]
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
-        # A single token sees all keys. Trap: the fused kernel's is_causal aligns query 0 with key 0, which is right for
-        # an empty cache only, and our `attention` has no such flag. All else needs a mask. (The kernel adds its mask to
-        # the scores. Given True and False, it would make these numbers anew in every layer.)
+        # A single token that sees all keys needs no mask. Trap: the fused kernel's is_causal aligns query 0 with key 0,
+        # which is right for an empty cache only, and our `attention` has no such flag. All else needs a mask. (The
+        # kernel adds its mask to the scores. Given True and False, it would make these numbers anew in every layer.)
         mask = None
-        if (B > 1 or T > 1) and (attended or P > T):
+        if (T > 1 or P > min(cache.lengths) + 1) and (attended or P > T):
             mask = torch.arange(P, device=self.device) <= positions[:, :, None]            # [B, T, P]
             if not attended:
                 mask = torch.where(mask, 0, -torch.inf).to(x.dtype)[:, None]               # [B, 1, T, P]
@@ -329,13 +331,44 @@ class Llama:
             raise InputError(f"the model gives numbers that are not finite in {self.dtype}; {remedy}")
         return logits
 
+    def recorded(self, cache: Cache, attended: int):
+        """`forward` of one token a row, for this cache only: on a GPU a CUDA graph, recorded once and replayed.
+
+        A step launches more than a thousand kernels, and on a GPU that takes longer than they run. A graph is one
+        launch. Its shapes and addresses are fixed, so each step looks at all slots of the cache.
+        """
+        tokens = torch.zeros(len(cache.lengths), 1, dtype=torch.int64, device=self.device)
+        positions = torch.tensor(cache.lengths, device=self.device)[:, None]
+        out = []
+
+        def run():
+            out[:] = self.forward(tokens, positions, cache, attended, cache.capacity)
+
+        replay = run
+        if self.device.type == "cuda":
+            run()                                               # libraries prepare what may not be recorded
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                run()
+            replay = graph.replay
+
+        def forward(new_tokens, new_positions, *_):
+            tokens.copy_(new_tokens)
+            positions.copy_(new_positions)
+            replay()
+            return out
+
+        return forward
+
     @torch.no_grad()
-    def append(self, cache: Cache, rows: list[list[Segment]], averaging=None):
+    def append(self, cache: Cache, rows: list[list[Segment]], averaging=None, forward=None):
         """Append a row of segments to each row of the cache, and record the slots of their nodes.
 
         Returns the hidden states of the new tokens [B, T, D] and a(x, j) [B, T, N] (None without averaging). T is the
         length of the longest new row. Raises ValueError if the cache has no room; the cache is then unchanged.
+        `forward` takes the place of the model's own (see recorded).
         """
+        forward = forward or self.forward
         ids = [ids_of(segments) for segments in rows]
         counts = [len(row) for row in ids]
         T = max(counts)
@@ -348,10 +381,8 @@ class Llama:
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(before, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        if averaging is None:
-            hidden, a = self.forward(tokens, positions, cache)
-        else:
-            hidden, a = self.forward(tokens, positions, cache, averaging.shape[1])
+        hidden, a = forward(tokens, positions, cache, 0 if averaging is None else averaging.shape[1])
+        if averaging is not None:
             a = a @ averaging                                   # a(x, j): the mean over the tokens of each node (3.1)
 
         # Only now: a pass that ran out of memory costs nothing, because it is made again.
@@ -374,36 +405,43 @@ class Llama:
         return hidden[range(len(rows)), [length_of(segments) - 1 for segments in rows]], a
 
     @torch.no_grad()
-    def generate(self, cache: Cache, hidden, limit: int, averaging=None):
+    def generate(self, cache: Cache, hidden, limit: int, averaging=None, record: bool | None = None):
         """Decode each row greedily, from hidden [B, D] to an eos token or `limit` tokens.
 
         Returns two lists with an entry for each row: the ids without eos, and the a(x, j) [tokens, N] of these tokens
-        (None without averaging, or if there are none). Rows that end early are removed from the cache.
+        (None without averaging, or if there are none). Rows that end early are removed from the cache, unless the step
+        is recorded (`record`; by default on a GPU, if the reply may be long enough to pay for it).
         """
-        replies = [([], []) for _ in cache.lengths]             # of each row: its ids, and the a(x, j) of each
-        running = replies                                       # row b of the cache goes on with the reply running[b]
+        if record is None:
+            record = self.device.type == "cuda" and limit >= RECORDED
+        forward = self.recorded(cache, 0 if averaging is None else averaging.shape[1]) if record else self.forward
+
+        running = replies = [([], []) for _ in cache.lengths]   # of each row: its ids, and the a(x, j) of each
+        going = [*range(len(replies))]                          # the rows of the cache that have not ended
         while True:
-            chosen = self.logits(hidden).argmax(-1).tolist()
-            going = [b for b, (ids, _) in enumerate(running) if chosen[b] not in self.config.eos and len(ids) < limit]
+            chosen = dict(zip(going, self.logits(hidden).argmax(-1).tolist()))
+            going = [b for b in going if chosen[b] not in self.config.eos and len(running[b][0]) < limit]
             if not going:
                 break
-            if len(going) < len(running):
+            for b in going:
+                running[b][0].append(chosen[b])
+            if not record and len(going) < len(running):
                 cache.keep_rows(going)
-                running = [running[b] for b in going]
+                running = [running[b] for b in going]           # row b of the cache goes on with the reply running[b]
                 # The longest row may be gone.
                 averaging = None if averaging is None else averaging[going, :max(cache.lengths)]
-            new = [chosen[b] for b in going]
-            for (ids, _), token in zip(running, new):
-                ids.append(token)
+                going = [*range(len(running))]
 
             # a(x, j) is the row of the written token itself as the query, not the row that predicted it; the paper does
             # not say. Trap: so it is known only when the token has run, one step after it was chosen. The last token
             # must run if attention is wanted, but need not run otherwise.
-            if averaging is None and len(running[0][0]) == limit:
-                self.tokens += len(running)
+            if averaging is None and len(running[going[0]][0]) == limit:
+                self.tokens += len(going)
                 break
-            hidden, a = self.read(cache, [[(None, [token])] for token in new], averaging)              # a [B, 1, N]
+            new = [[(None, ids[-1:])] if b in going else [] for b, (ids, _) in enumerate(running)]
+            hidden, a = self.append(cache, new, averaging, forward)                         # [B, 1, D], [B, 1, N]
+            hidden = hidden[going, 0]
             if averaging is not None:
-                for (_, attentions), token_attention in zip(running, a):
-                    attentions.append(token_attention[0])                                   # [N]
+                for b in going:
+                    running[b][1].append(a[b, 0])                                           # [N]
         return [ids for ids, _ in replies], [torch.stack(a) if a else None for _, a in replies]

@@ -21,19 +21,22 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
     assert len(set(ours)) > 5, "the reply repeats itself too much to show a bug"
 
 
-def test_rows_of_different_lengths_are_independent(model, ids):
-    """Each row gives the hidden state, attention and ids that it gives alone, even after other rows have ended."""
+@pytest.mark.parametrize("record", [False, True])
+def test_rows_of_different_lengths_are_independent(model, ids, record):
+    """Each row gives the hidden state, attention and ids that it gives alone, even after other rows have ended, and
+    costs as much; also with the step that a GPU records, which runs here as it is."""
     rows = [[(None, ids(n, seed=n)), ("node", ids(9, seed=n + 1)), (None, ids(3, seed=5))] for n in (120, 15, 60, 30)]
 
-    def reply(rows, model):
+    def reply(rows, model, record=False):
         cache = Cache(model, len(rows), 200)
         hidden, _ = model.read(cache, rows)
-        return hidden, *model.generate(cache, hidden, 40, cache.averaging_matrix([["node"]] * len(rows)))
+        return hidden, *model.generate(cache, hidden, 40, cache.averaging_matrix([["node"]] * len(rows)), record)
 
     # This token ends the longest row early, and every other row that writes it.
     _, unended, _ = reply(rows, model)
     model = ending_at(model, unended[0][9])
-    hidden, replies, a = reply(rows, model)
+    hidden, replies, a = reply(rows, model, record)
+    spent = model.spent()
     assert len(set(map(len, replies))) > 1, "all replies have the same length"
 
     for b, row in enumerate(rows):
@@ -42,6 +45,7 @@ def test_rows_of_different_lengths_are_independent(model, ids):
 
         # The fused kernel sums a batch in another order than a row.
         assert relative(hidden[b], hidden_alone[0]) < rounding(model) and relative(a[b], a_alone) < rounding(model)
+    assert model.spent(spent) == spent
 
 
 def test_generation_stops_at_any_eos_and_at_the_limit(model, ids):

@@ -27,6 +27,9 @@ class Peer(Llama):
         self.hf = hf
         self.attention = attention
 
+    def recorded(self, cache, attended):
+        return self.forward                                 # its cache grows, so its step cannot be recorded
+
     def forward(self, tokens, positions, cache, attended=0):
         if cache.lengths == [0]:
             self.hf.set_attn_implementation(self.attention)
