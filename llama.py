@@ -14,6 +14,7 @@ and k_proj have the order that `rotate` needs, so nothing is reordered here. "Tr
 easy.
 """
 import math
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from model.checkpoint import Config, choose_device, fingerprint, locate, read_co
 from model.tokenizer import Tokenizer
 
 RECORDED = 64                     # replies of at least this limit are written by a recorded step, on a GPU
+TOGETHER = 1024                   # tokens that run together, or one row: more take memory, and are no faster
 BLOCK_BYTES = 1 << 26             # at most 64 MiB of attention weights (float32) at once; longer inputs run in blocks
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
@@ -168,6 +170,15 @@ class Cache:
         self.lengths = list(lengths)
         self.nodes = [{j: span for j, span in row.items() if span[1] <= end} for row, end in zip(self.nodes, lengths)]
 
+    def part(self, first: int, end: int) -> "Cache":
+        """The cache of the rows from `first` up to `end`, over the same memory."""
+        part = copy(self)
+        part.keys = [keys[first:end] for keys in self.keys]
+        part.values = [values[first:end] for values in self.values]
+        part.lengths = self.lengths[first:end]
+        part.nodes = self.nodes[first:end]
+        return part
+
     def keep_rows(self, rows: list[int]):
         """Keep only these rows of the batch."""
         for layer in range(len(self.keys)):                     # layer by layer, so that one copy is alive at a time
@@ -192,6 +203,11 @@ class Cache:
 
 
 # --- model ----------------------------------------------------------------------------------------------------------
+
+def rows_together(T: int) -> int:
+    """Of rows with T new tokens each, how many run through the layers together."""
+    return max(1, TOGETHER // T)
+
 
 def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     """FLOPs to run some tokens of one row. Each sees `keys` keys; `logits` counts those that get logits.
@@ -267,6 +283,12 @@ class Llama:
         w = self.weights
         B, T = tokens.shape
         P = slots or max(cache.lengths) + T                     # lengths are those before the pass
+        n = rows_together(T)
+        if B > n:
+            hidden, a = zip(*(self.forward(tokens[b:b + n], positions[b:b + n], cache.part(b, b + n), attended, P)
+                              for b in range(0, B, n)))
+            return torch.cat(hidden), torch.cat(a) if attended else None
+
         rows = torch.arange(B, device=self.device)[:, None]
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)

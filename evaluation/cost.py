@@ -34,7 +34,7 @@ from evaluation.datasets import Dataset
 from evaluation.methods import Run, pecan_of, plan
 from evaluation.models import choose_threads, unloaded
 from evaluation.tables import as_text, quantity
-from llama import BLOCK_BYTES, Cache, Llama, flops_of, flops_of_reply, length_of
+from llama import BLOCK_BYTES, Cache, Llama, flops_of, flops_of_reply, length_of, rows_together
 from model.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
 from pecan import (
     answer_turn,
@@ -150,14 +150,14 @@ class Checkpoint:
         """`count` prompts with replies, in so many rows."""
         reading = count * generation(self.config, prompt, 1)
         writing = count * generation(self.config, prompt, reply) - reading
-        return self.cost(reading, PASS, writing, rows, tokens=rows * prompt, slots=rows * (prompt + reply))
+        return self.cost(reading, PASS, writing, rows, batch=rows, length=prompt, slots=rows * (prompt + reply))
 
     def search(self, prompt: int, reply: int, longest: int, checks: int, window: int) -> Cost:
         """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
         reading = searching(self.config, prompt, 0, longest)
         writing = searching(self.config, prompt, reply, longest) - reading
         reading += checks * flops_of(self.config, len(self.tokenizer.frame.close), prompt, 1)
-        return self.cost(reading, NODE, writing, 1, tokens=min(prompt, PASS), slots=window, keys=prompt)
+        return self.cost(reading, NODE, writing, 1, batch=1, length=min(prompt, PASS), slots=window, keys=prompt)
 
 
 def expected(run: Run) -> dict[str, list]:
@@ -300,17 +300,21 @@ def generation(config: Config, prompt: int, tokens: int) -> int:
     return flops_of_reply(config, prompt, tokens - 1)       # the last token does not run
 
 
-def bytes_of_pass(config: Config, width: int, tokens: int, slots: int, keys: int = 0) -> int:
-    """Bytes that a pass over `tokens` tokens needs besides the weights; a number takes `width` bytes.
+def bytes_of_pass(config: Config, width: int, batch: int, length: int, slots: int, keys: int = 0) -> int:
+    """Bytes that a pass over a batch of rows, each with `length` tokens, needs besides the weights; a number takes
+    `width` bytes.
 
-    The pass holds a cache of `slots` slots, x and h, the queries with their keys, the output of attention, and RoPE's
-    tables. Its peak is in a layer's SwiGLU, which adds three tensors of the hidden width. If attention weights for
-    `keys` keys are computed, the peak is there: one tensor of the hidden width (a gate), two float32 copies of a
-    block's weights, and the block's scores.
+    Some rows run together, and the hidden states of the others are kept. The pass holds a cache of `slots` slots, x and
+    h, the queries with their keys, the output of attention, and RoPE's tables. Its peak is in a layer's SwiGLU, which
+    adds three tensors of the hidden width, or at its end, when the hidden states of all rows are joined. If attention
+    weights for `keys` keys are computed, the peak is there: one tensor of the hidden width (a gate), two float32 copies
+    of a block's weights, and the block's scores.
     """
     cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
     computed = 2 * config.width + (2 * config.heads + config.kv_heads + 2) * config.head_width
     computed += config.intermediate * (1 if keys else 3)
-    weights = min(config.heads * tokens * keys, BLOCK_BYTES // 4)
+    together = min(batch, rows_together(length))
+    computed = max(together * computed + (batch - together) * config.width, 2 * batch * config.width)
+    weights = min(config.heads * batch * length * keys, BLOCK_BYTES // 4)
     weight_width = 8 + (width if width < 4 else 0)                       # the scores
-    return width * (cached * slots + computed * tokens) + weight_width * weights
+    return width * (cached * slots + computed * length) + weight_width * weights

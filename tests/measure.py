@@ -119,27 +119,27 @@ class WithoutData(TorchFunctionMode):
 
 
 def groups(model: Llama, window: int) -> tuple[int, ...]:
-    """Summarise a batch of full windows. Return the tokens of its prompts and the slots of its cache."""
+    """Summarise a batch of full windows. Return its rows, the tokens of each prompt, and the slots of its cache."""
     text = "color " * 298
     empty = length_of(summary_prompt(model.tokenizer, []))
     length = length_of(node_line(model.tokenizer, None, text))
     nodes = (window - empty - REPLY) // length
     summarise(model, [[text] * nodes] * ROWS, REPLY)
-    tokens = ROWS * (empty + nodes * length)
-    return tokens, tokens + ROWS * REPLY
+    tokens = empty + nodes * length
+    return ROWS, tokens, ROWS * (tokens + REPLY)
 
 
 def search(model: Llama, window: int) -> tuple[int, ...]:
     """Run a search that fills its window: two nodes, a check, and the answer. All other tokens count as read.
 
-    Return the tokens of its longest pass, the slots of its cache, and the keys that attention weights are for.
+    Return the rows and tokens of its longest pass, the slots of its cache, and the keys that attention weights are for.
     """
     search = Search(model, Graph([Node(1, "color " * 250)] * 2, []), "Who is Ahab?", torch.ones(2),
                     Settings(window=window, answer_tokens=REPLY))
     search.cache.lengths[0] += search.room - search.lengths.sum().item()
     search.answer()
     assert search.cache.lengths == [window - 1], "the last token of the answer does not run, and a probe is rolled back"
-    return PASS, window, window
+    return 1, PASS, window, window
 
 
 def memory(run: Callable, model: Llama, window: int) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def test_the_memory_in_the_documents():
     assert [row[0] for row in rows] == ["2,048", "4,096", "8,192", "16,384"]
     for row, cells in rows:
         window = int(row.replace(",", ""))
-        passes = [(batch * window * 3 // 4, batch * window) for batch in (1, 2, 4, 8, 16)] + [(PASS, window, window)]
+        passes = [(batch, window * 3 // 4, batch * window) for batch in (1, 2, 4, 8, 16)] + [(1, PASS, window, window)]
         assert cells.replace("|", " ").split() == [f"{(weights + bytes_of_pass(config, 2, *each)) / 1e9:.1f}"
                                                    for each in passes]
 

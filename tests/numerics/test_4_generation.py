@@ -2,7 +2,7 @@
 import pytest
 from oracle import ending_at, greedy, relative, rounding
 
-from llama import Cache
+from llama import Cache, rows_together
 
 
 def generate(model, prompt, limit):
@@ -25,10 +25,11 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
 def test_rows_of_different_lengths_are_independent(model, ids, record):
     """Each row gives the hidden state, attention and ids that it gives alone, even after other rows have ended, and
     costs as much; also with the step that a GPU records, which runs here as it is."""
-    rows = [[(None, ids(n, seed=n)), ("node", ids(9, seed=n + 1)), (None, ids(3, seed=5))] for n in (120, 15, 60, 30)]
+    rows = [[(None, ids(n, seed=n)), ("node", ids(9, seed=n + 1)), (None, ids(3, seed=5))] for n in (360, 15, 60, 30)]
+    assert rows_together(372) == 2, "these rows run in two parts"
 
     def reply(rows, model, record=False):
-        cache = Cache(model, len(rows), 200)
+        cache = Cache(model, len(rows), 440)
         hidden, _ = model.read(cache, rows)
         return hidden, *model.generate(cache, hidden, 40, cache.averaging_matrix([["node"]] * len(rows)), record)
 

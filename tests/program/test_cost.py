@@ -98,7 +98,7 @@ def test_the_dry_run_counts_bytes(tmp_path, spy, method, dtype, batch):
     run(*command, "--output", tmp_path / "r")
     model = calls[0][0][0]
     width = model.dtype.itemsize
-    passes = [cost.bytes_of_pass(model.config, width, tokens.numel(), len(tokens) * memory.capacity, *keys)
+    passes = [cost.bytes_of_pass(model.config, width, *tokens.shape, len(tokens) * memory.capacity, *keys[:1])
               for (_, tokens, _, memory, *keys), _ in calls]
     assert said == [sum(weight.nbytes for weight in model.weights.values()) + max(passes)]
 
