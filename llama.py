@@ -141,6 +141,7 @@ class Cache:
     def __init__(self, model: "Llama", rows: int, capacity: int):
         config = model.config
         shape = (rows, config.kv_heads, capacity, config.head_width)
+        # Zeros, because a masked weight of 0 times NaN is NaN.
         self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
         self.values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
         self.capacity = capacity
@@ -360,7 +361,7 @@ class Llama:
         launch. Its shapes and addresses are fixed, so each step looks at all slots of the cache.
         """
         tokens = torch.zeros(len(cache.lengths), 1, dtype=torch.int64, device=self.device)
-        positions = torch.tensor(cache.lengths, device=self.device)[:, None]
+        positions = torch.full_like(tokens, cache.capacity - 1)                            # of no token yet
         out = []
 
         def run():
@@ -432,11 +433,12 @@ class Llama:
 
         Returns two lists with an entry for each row: the ids without eos, and the a(x, j) [tokens, N] of these tokens
         (None without averaging, or if there are none). Rows that end early are removed from the cache, unless the step
-        is recorded (`record`; by default on a GPU, if the reply may be long enough to pay for it).
+        is recorded (`record`; by default on a GPU, if the reply may be long enough to pay for it). The cache needs room
+        for `limit` tokens after the longest row.
         """
         if record is None:
             record = self.device.type == "cuda" and limit >= RECORDED
-        forward = self.recorded(cache, 0 if averaging is None else averaging.shape[1]) if record else self.forward
+        forward = self.recorded(cache, 0 if averaging is None else averaging.shape[1]) if record else None
 
         running = replies = [([], []) for _ in cache.lengths]   # of each row: its ids, and the a(x, j) of each
         going = [*range(len(replies))]                          # the rows of the cache that have not ended
@@ -449,10 +451,10 @@ class Llama:
                 running[b][0].append(chosen[b])
             if not record and len(going) < len(running):
                 cache.keep_rows(going)
-                running = [running[b] for b in going]           # row b of the cache goes on with the reply running[b]
+                running = [running[b] for b in going]
                 # The longest row may be gone.
                 averaging = None if averaging is None else averaging[going, :max(cache.lengths)]
-                going = [*range(len(running))]
+                going = [*range(len(running))]                  # row b of the cache goes on with the reply running[b]
 
             # a(x, j) is the row of the written token itself as the query, not the row that predicted it; the paper does
             # not say. Trap: so it is known only when the token has run, one step after it was chosen. The last token

@@ -267,7 +267,8 @@ def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int) -> float:
     memory.lengths = [cached] * rows
     positions = torch.arange(cached, cached + tokens, device=device).expand(rows, -1)
 
-    timer = timeit.Timer(lambda: part.forward(positions * 0, positions, memory, cached)[0].sum().item())
+    forward = part.recorded(memory, cached) if tokens == 1 else part.forward
+    timer = timeit.Timer(lambda: forward(positions * 0, positions, memory, cached)[0].sum().item())
     timer.timeit(1)                                          # the first pass prepares the device
     number, seconds = timer.autorange()
     return seconds / (number * rows * flops_of(config, tokens, cached + tokens))

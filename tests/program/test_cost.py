@@ -78,7 +78,7 @@ def test_a_pass_is_measured_as_it_runs(tiny, monkeypatch, spy, rows, length, cac
         seconds = cost.seconds_a_flop(tiny.device, tiny.dtype, tiny.folder, rows, length)
         assert seconds == 2 / (rows * flops)
     cost.seconds_a_flop.cache_clear()
-    for (_, tokens, positions, memory, keys), _ in calls:
+    for (_, tokens, positions, memory, keys, *_), _ in calls:
         assert tokens.shape == (rows, length) and memory.lengths == [cached] * rows and keys == cached
         assert positions[0].tolist() == [*range(cached, cached + length)]
 
