@@ -213,7 +213,7 @@ def edge_weights(a: torch.Tensor, x: list[int]) -> torch.Tensor:
 
 
 def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
-    """The information points of a reply (3.1), each as the (start, end) of its headings' words and of its own.
+    """The information points of a reply (3.1), each as the (start, end) of its headings' words, then of its own.
 
     A reply is an outline of headings and bullets. A bullet that is no sentence, above others that are indented, is a
     heading, too. A heading's words begin each point below it, because "Founded in 1967" says nothing without "Houston
@@ -286,7 +286,7 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
     averaging = cache.averaging_matrix([range(len(texts)) for texts in batch])
     replies, attentions = model.generate(cache, hidden, limit, averaging)
 
-    # Trap: a has as many columns as the largest group has nodes. Keep those of the own group.
+    # Trap: a has as many columns as the largest group has nodes. Keep the own group's.
     summaries = []
     for texts, prompt, ids, a in zip(batch, prompts, replies, attentions, strict=True):
         points = information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree)
