@@ -1,6 +1,6 @@
 """The cost of the method, side by side with transformers in the same process; BENCHMARK.md explains the figures.
 
-    python tests/benchmark.py [PART ...] [--short]        parts: stage_1, one_search, full_size, laptop (default: all)
+    python tests/benchmark.py [PART ...] [--short]        parts: stage_1, one_search, full_size (default: all)
 
 Times are compared inside one run, because machines differ and are shared. --short takes seconds. Its small
 sizes show that everything runs and that both sides compute the same.
@@ -13,10 +13,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch  # noqa: E402
-from speed.full_size import full_size, laptop  # noqa: E402
+from speed.full_size import full_size  # noqa: E402
 from speed.reading import one_search, stage_1  # noqa: E402
 
-PARTS = {part.__name__: part for part in (stage_1, one_search, full_size, laptop)}
+PARTS = {part.__name__: part for part in (stage_1, one_search, full_size)}
 
 
 def main(words: list[str]):

@@ -26,7 +26,6 @@ NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", 
 SIZES = {"embedded": (461, 128, 256, 6, 4, 2, 32, True),
          "SmolLM2, 6 layers": (49152, 576, 1536, 6, 9, 3, 64, True),
          "1B": (128256, 2048, 8192, 16, 32, 8, 64, True),
-         "SmolLM2-1.7B": (49152, 2048, 8192, 24, 32, 32, 64, True),
          "8B": (128256, 4096, 14336, 32, 32, 8, 128, False),
          "70B": (128256, 8192, 28672, 80, 64, 8, 128, False)}
 

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 def test_the_benchmark_in_its_short_form(capsys):
     """The command prints its page. (Its parts fail if replies, nodes, attention or verdicts are not transformers'.)"""
     benchmark.main(["--short"])
-    first, _, _, *ratios, _, last = capsys.readouterr().out.splitlines()
-    assert "cores" in first and len(ratios) == 5 and all(line.endswith("x") for line in ratios) and "ten pages" in last
+    first, _, _, *ratios = capsys.readouterr().out.splitlines()
+    assert "cores" in first and len(ratios) == 5 and all(line.endswith("x") for line in ratios)
 
 
 @pytest.mark.slow
