@@ -2,7 +2,7 @@
 import pytest
 from oracle import ending_at, greedy, relative, rounding
 
-from llama import Cache, rows_together
+from llama import Cache, Llama, rows_together
 
 
 def generate(model, prompt, limit):
@@ -22,7 +22,7 @@ def test_greedy_ids_equal_hugging_face(model, hf, ids, seed):
 
 
 @pytest.mark.parametrize("record", [False, True])
-def test_rows_of_different_lengths_are_independent(model, ids, record):
+def test_rows_of_different_lengths_are_independent(model, ids, spy, record):
     """Each row gives the hidden state, attention and ids that it gives alone, even after other rows have ended, and
     costs as much; also with the step that a GPU records, which runs here as it is."""
     rows = [[(None, ids(n, seed=n)), ("node", ids(9, seed=n + 1)), (None, ids(3, seed=5))] for n in (360, 15, 60, 30)]
@@ -36,7 +36,10 @@ def test_rows_of_different_lengths_are_independent(model, ids, record):
     # This token ends the longest row early, and every other row that writes it.
     _, unended, _ = reply(rows, model)
     model = ending_at(model, unended[0][9])
+    calls = spy("forward", Llama)
     hidden, replies, a = reply(rows, model, record)
+    slots = {given[5] for given, _ in calls if given[1].shape[1] == 1 and len(given) > 5}
+    assert slots == ({440} if record else set()), "a recorded step looks at all slots, another does not"
     spent = model.spent()
     assert len(set(map(len, replies))) > 1, "all replies have the same length"
 
