@@ -214,7 +214,8 @@ def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     """FLOPs to run some tokens of one row. Each sees `keys` keys; `logits` counts those that get logits.
 
     A matrix product [m, k] @ [k, n] counts as 2 m n k. Attention counts as a full rectangle, 4 L H K T P (T = tokens,
-    P = keys), as if nothing were masked. Averages over nodes do not count.
+    P = keys), as if nothing were masked. The last layer counts for all tokens, though a prompt's need only its keys and
+    values (see `forward`). Averages over nodes do not count.
     """
     D, H, KV, K = config.width, config.heads, config.kv_heads, config.head_width
     layer_parameters = (2 * H + 2 * KV) * K * D + 3 * D * config.intermediate
@@ -271,14 +272,15 @@ class Llama:
         """x [.., in] times the matrix of this name, plus its bias if the checkpoint has one (Qwen2's q, k and v)."""
         return F.linear(x, self.weights[name + ".weight"], self.weights.get(name + ".bias"))
 
-    def forward(self, tokens, positions, cache: Cache, attended: int = 0, slots: int = 0):
+    def forward(self, tokens, positions, cache: Cache, attended: int = 0, ends=None, slots: int = 0):
         """Run tokens [B, T] at positions [B, T] through all layers (section 3.1, "Extracting attention weights").
 
         The cache stores the new keys and values. A token sees the keys up to its own position. P is the number of
         slots that are looked at: up to the last new token, or `slots`.
 
-        Returns the normalised last hidden states [B, T, D]. If `attended` = P' is not 0, also a(x, y) to the first P'
-        tokens [B, T, P'], otherwise None: every layer adds its part and drops its weights.
+        Returns the normalised last hidden states [B, T, D]; of one token a row [B, 1, D], if `ends` [B, 1] says which.
+        If `attended` = P' is not 0, also a(x, y) to the first P' tokens [B, T, P'], otherwise None: every layer adds
+        its part and drops its weights.
         """
         config = self.config
         w = self.weights
@@ -286,7 +288,8 @@ class Llama:
         P = slots or max(cache.lengths) + T                     # lengths are those before the pass
         n = rows_together(T)
         if B > n:
-            hidden, a = zip(*(self.forward(tokens[b:b + n], positions[b:b + n], cache.part(b, b + n), attended, P)
+            hidden, a = zip(*(self.forward(tokens[b:b + n], positions[b:b + n], cache.part(b, b + n), attended,
+                                           None if ends is None else ends[b:b + n], P)
                               for b in range(0, B, n)))
             return torch.cat(hidden), torch.cat(a) if attended else None
 
@@ -297,11 +300,12 @@ class Llama:
         # A single token that sees all keys needs no mask. Trap: the fused kernel's is_causal aligns query 0 with key 0,
         # which is right for an empty cache only, and our `attention` has no such flag. All else needs a mask. (The
         # kernel adds its mask to the scores. Given True and False, it would make these numbers anew in every layer.)
-        mask = None
-        if (T > 1 or P > min(cache.lengths) + 1) and (attended or P > T):
-            mask = torch.arange(P, device=self.device) <= positions[:, :, None]            # [B, T, P]
-            if not attended:
-                mask = torch.where(mask, 0, -torch.inf).to(x.dtype)[:, None]               # [B, 1, T, P]
+        def mask_of(positions):
+            seen = torch.arange(P, device=self.device) <= positions[:, :, None]            # [B, T, P]
+            return seen if attended else torch.where(seen, 0, -torch.inf).to(x.dtype)[:, None]      # [B, 1, T, P]
+
+        needed = (T > 1 or P > min(cache.lengths) + 1) and (attended or P > T)
+        mask = mask_of(positions) if needed else None
 
         # Trap: the sum is at least float32, whatever the model's dtype. In bfloat16 it would be off by 1 to 3 %.
         a = at_least_float32(x.new_zeros(B, T, attended)) if attended else None
@@ -320,6 +324,10 @@ class Llama:
             q, k = rotate(torch.cat((q, k), 1), cos, sin).split((config.heads, config.kv_heads), 1)
             k, v = cache.write(layer, k, v, rows, positions, P)                            # [B, KV, P, K]
 
+            # Nothing reads the other tokens behind the last layer's keys and values, so only those at the ends go on.
+            if ends is not None and not attended and layer == config.layers - 1:
+                x, q, mask = x[rows, ends], q[rows, :, ends].transpose(1, 2), mask_of(positions[rows, ends])
+
             # Attention. The fused kernel is faster, but gives no weights.
             if attended:
                 out, over_heads = attention_in_blocks(q, k, v, mask, attended)             # [B, H, T, K], [B, T, P']
@@ -327,7 +335,7 @@ class Llama:
             else:
                 out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and T > 1,
                                                      enable_gqa=config.heads != config.kv_heads)
-            x = x + self.linear(out.transpose(1, 2).reshape(B, T, -1), at + "self_attn.o_proj")
+            x = x + self.linear(out.transpose(1, 2).flatten(2), at + "self_attn.o_proj")
 
             # SwiGLU.
             h = rms_norm(x, w[at + "post_attention_layernorm.weight"], config.norm_eps)
@@ -336,6 +344,7 @@ class Llama:
 
         if attended:
             a /= config.layers                                  # a(x, y): the mean over heads and layers (3.1)
+            x = x if ends is None else x[rows, ends]
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 
     def logits(self, hidden, tokens: list[int] | None = None):
@@ -365,7 +374,7 @@ class Llama:
         out = []
 
         def run():
-            out[:] = self.forward(tokens, positions, cache, attended, cache.capacity)
+            out[:] = self.forward(tokens, positions, cache, attended, None, cache.capacity)
 
         replay = run
         if self.device.type == "cuda":
@@ -384,12 +393,12 @@ class Llama:
         return forward
 
     @torch.no_grad()
-    def append(self, cache: Cache, rows: list[list[Segment]], averaging=None, forward=None):
+    def append(self, cache: Cache, rows: list[list[Segment]], averaging=None, ends=None, forward=None):
         """Append a row of segments to each row of the cache, and record the slots of their nodes.
 
-        Returns the hidden states of the new tokens [B, T, D] and a(x, j) [B, T, N] (None without averaging). T is the
-        length of the longest new row. Raises ValueError if the cache has no room; the cache is then unchanged.
-        `forward` takes the place of the model's own (see recorded).
+        Returns the hidden states of the new tokens [B, T, D], or of those at `ends` (see forward), and a(x, j)
+        [B, T, N] (None without averaging). T is the length of the longest new row. Raises ValueError if the cache has
+        no room; the cache is then unchanged. `forward` takes the place of the model's own (see recorded).
         """
         forward = forward or self.forward
         ids = [ids_of(segments) for segments in rows]
@@ -404,7 +413,7 @@ class Llama:
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(before, device=self.device)[:, None] + torch.arange(T, device=self.device)
 
-        hidden, a = forward(tokens, positions, cache, 0 if averaging is None else averaging.shape[1])
+        hidden, a = forward(tokens, positions, cache, 0 if averaging is None else averaging.shape[1], ends)
         if averaging is not None:
             a = a @ averaging                                   # a(x, j): the mean over the tokens of each node (3.1)
 
@@ -423,9 +432,10 @@ class Llama:
         last token.
         """
         rows = [[*segments, (None, probe)] for segments in rows]
-        hidden, a = self.append(cache, rows, averaging)
+        ends = torch.tensor([[length_of(segments) - 1] for segments in rows], device=self.device)
+        hidden, a = self.append(cache, rows, averaging, ends)                              # [B, 1, D]
         cache.rollback([end - len(probe) for end in cache.lengths])
-        return hidden[range(len(rows)), [length_of(segments) - 1 for segments in rows]], a
+        return hidden[:, 0], a
 
     @torch.no_grad()
     def generate(self, cache: Cache, hidden, limit: int, averaging=None, record: bool | None = None):
@@ -463,7 +473,7 @@ class Llama:
                 self.tokens += len(going)
                 break
             new = [[(None, ids[-1:])] if b in going else [] for b, (ids, _) in enumerate(running)]
-            hidden, a = self.append(cache, new, averaging, forward)                         # [B, 1, D], [B, 1, N]
+            hidden, a = self.append(cache, new, averaging, None, forward)                         # [B, 1, D], [B, 1, N]
             hidden = hidden[going, 0]
             if averaging is not None:
                 for b in going:

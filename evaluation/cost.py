@@ -305,17 +305,15 @@ def bytes_of_pass(config: Config, width: int, batch: int, length: int, slots: in
     """Bytes that a pass over a batch of rows, each with `length` tokens, needs besides the weights; a number takes
     `width` bytes.
 
-    Some rows run together, and the hidden states of the others are kept. The pass holds a cache of `slots` slots, x and
-    h, the queries with their keys, the output of attention, and RoPE's tables. Its peak is in a layer's SwiGLU, which
-    adds three tensors of the hidden width, or at its end, when the hidden states of all rows are joined. If attention
-    weights for `keys` keys are computed, the peak is there: one tensor of the hidden width (a gate), two float32 copies
-    of a block's weights, and the block's scores.
+    Some rows run together. The pass holds a cache of `slots` slots, x and h, the queries with their keys, the output of
+    attention, and RoPE's tables. Its peak is in a layer's SwiGLU, which adds three tensors of the hidden width. If
+    attention weights for `keys` keys are computed, the peak is there: one tensor of the hidden width (a gate), two
+    float32 copies of a block's weights, and the block's scores.
     """
     cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
     computed = 2 * config.width + (2 * config.heads + config.kv_heads + 2) * config.head_width
     computed += config.intermediate * (1 if keys else 3)
-    together = min(batch, rows_together(length))
-    computed = max(together * computed + (batch - together) * config.width, 2 * batch * config.width)
+    computed *= min(batch, rows_together(length))
     weights = min(config.heads * batch * length * keys, BLOCK_BYTES // 4)
     weight_width = 8 + (width if width < 4 else 0)                       # the scores
     return width * (cached * slots + computed * length) + weight_width * weights

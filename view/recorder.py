@@ -60,7 +60,7 @@ WATCHED = {
     "llama.Cache.averaging_matrix": (lambda matrix, *_: [matrix], "averaging: 1 / N_j on the tokens of j [B, P', N]"),
     "llama.Llama.forward": (
         lambda result, *_: [] if result[1] is None else result,
-        "hidden: last hidden states, normalised [B, T, D]", "a(x, y): attention of token x to token y [B, T, P']"),
+        "hidden: last hidden states, normalised [B, 1, D]", "a(x, y): attention of token x to token y [B, T, P']"),
     "llama.Llama.append": (lambda result, *_: [] if result[1] is None else result[1:],
                            "a(x, j): attention of token x to node j [B, T, N]"),
     "llama.Llama.logits": (lambda logits, *_: [logits], "logits: next token [B, vocabulary]"),

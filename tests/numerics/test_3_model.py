@@ -55,14 +55,17 @@ def test_model_equals_hugging_face(tmp_path, ids, spy, changes):
 @pytest.mark.parametrize("kind, kv_heads", [("llama", 8), ("llama", 2), ("llama", 1), ("qwen3", 2)])
 def test_the_fused_kernel_is_hugging_faces(tmp_path, ids, kind, kv_heads, dtype):
     """Prompts of summaries and probes need no attention weights. Their results equal Hugging Face's bit by bit, for a
-    prompt and for a node read after it."""
+    prompt and for a node read after it. If only the last state is wanted, the last layer runs for its token alone and
+    rounds otherwise."""
     folder = write_checkpoint(tmp_path, num_key_value_heads=kv_heads, model_type=kind)
     model = load(folder, dtype)
     hf = hugging_face(folder, dtype, "sdpa")
-    cache = Cache(model, 1, T + 40)
+    cache, other = Cache(model, 1, T + 40), Cache(model, 1, T + 40)
     past = None
     for part in (ids(T), ids(40, seed=1)):
-        hidden, _ = model.read(cache, [[(None, part)]])
+        hidden = model.append(cache, [[(None, part)]])[0][:, -1]
+        alone, _ = model.read(other, [[(None, part)]])
+        assert relative(alone, hidden) < rounding(model)
         with torch.no_grad():
             theirs = hf(torch.tensor([part]), past_key_values=past, use_cache=True, logits_to_keep=1)
         past = theirs.past_key_values

@@ -30,7 +30,7 @@ class Peer(Llama):
     def recorded(self, cache, attended):
         return self.forward                                 # its cache grows, so its step cannot be recorded
 
-    def forward(self, tokens, positions, cache, attended=0):
+    def forward(self, tokens, positions, cache, attended=0, ends=None):
         if cache.lengths == [0]:
             self.hf.set_attn_implementation(self.attention)
             cache.past = DynamicCache(config=self.hf.config)
@@ -42,7 +42,7 @@ class Peer(Llama):
         a = torch.zeros(*tokens.shape, attended, device=tokens.device) if attended else None             # [1, T, P']
         for weights in out.attentions or ():
             a += weights.float().mean(1)[:, :, :attended] / self.config.layers
-        return out.last_hidden_state, a
+        return out.last_hidden_state[:, slice(None) if ends is None else ends[0]], a
 
 
 def line(what: str, ours: float, peer: float, unit: str):

@@ -25,6 +25,6 @@ def test_operations_of_a_decoding_step(tiny, attended, most):
     tiny.read(cache, [[("node", list(range(5, 25)))]])
     averaging = cache.averaging_matrix([["node"]]) if attended else None
     with Counting():
-        tiny.read(cache, [[(None, [9])]], averaging)
+        tiny.append(cache, [[(None, [9])]], averaging)
     assert counts["mm"] >= 42, "the step did not run"
     assert sum(count for name, count in counts.items() if name not in VIEWS) <= most
