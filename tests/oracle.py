@@ -51,7 +51,7 @@ def write_checkpoint(folder, seed=0, shard=None, **changes) -> Path:
     return Path(folder)
 
 
-def hugging_face(folder, dtype=torch.float32, attention="eager") -> PreTrainedModel:
+def hugging_face(folder, dtype="float32", attention="eager") -> PreTrainedModel:
     """The checkpoint in Hugging Face, loaded in its dtype. (A cast after loading would round inv_freq.)
 
     Its weights lie in the mapped file at any address, and last bits of products depend on it. So we copy them.
