@@ -78,21 +78,13 @@ def peak_memory(model, length: int, task: str) -> int:
     return peak_of(lambda: model.read(cache, [[("new", node)]], averaging))
 
 
-each_task = pytest.mark.parametrize("task", ["prompt", "reply", "node"])
-
-
-@each_task
-def test_peak_memory_grows_linearly(model, hf, task):
-    """Twice the tokens need about twice the memory here, and about four times in Hugging Face's pass over the prompt,
-    which keeps the attention of all layers. So the measure would notice quadratic growth."""
-    ours = [peak_memory(model, length, task) for length in (512, 1024, 2048)]
+@pytest.mark.parametrize("task", ["prompt", "reply", "node"])
+def test_nothing_outlives_a_layer_but_the_sum(model, hf, tmp_path, task):
+    """Apart from keys and values, twelve layers need exactly as many bytes as three. Twice the tokens need about twice
+    as many here, and about four times in Hugging Face's pass, which keeps the attention of all layers. So the measure
+    would notice quadratic growth."""
+    ours = [peak_memory(model, length, task) for length in (512, 1024)]
     theirs = [peak_of(lambda: mean_attention(hf, ids_of(nodes_of(length)))) for length in (256, 512)]
-    assert all(b / a < 2.1 for a, b in zip(ours, ours[1:])), ours
-    assert theirs[1] / theirs[0] > 3, theirs
-
-
-@each_task
-def test_nothing_outlives_a_layer_but_the_sum(model, tmp_path, task):
-    """Apart from keys and values, twelve layers need exactly as many bytes as three."""
+    assert ours[1] / ours[0] < 2.1 and theirs[1] / theirs[0] > 3, (ours, theirs)
     deep = Llama.load(write_checkpoint(tmp_path, num_hidden_layers=12), "cpu")
-    assert peak_memory(model, 1024, task) == peak_memory(deep, 1024, task)
+    assert peak_memory(deep, 1024, task) == ours[1]
