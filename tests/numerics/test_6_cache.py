@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import written_out
 
-from llama import Cache, Llama
+from llama import Cache
 
 EXACT = 1e-10
 

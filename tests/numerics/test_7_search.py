@@ -5,7 +5,6 @@ every setting: test_7_algorithm.py.)
 """
 from dataclasses import replace
 
-import naive
 import pytest
 import torch
 from oracle import ending_at, greedy, ids_and_spans, mean_attention, relative, rounding
@@ -36,58 +35,36 @@ def begin(tiny, graph, question, settings):
 # --- against Hugging Face -------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module", params=[8, 512])
-def searched(request, tiny, tiny_hf, graph, question, begin):
+def searched(request, tiny, graph, question, begin):
     """A search with a high threshold, which reads the top level in pieces of one node, or at once; the ids that it
-    read; the span of each node in them; and r of each node, which is its position times the mean of Hugging Face's
-    attention from its tokens to those of the question."""
+    read; and the span of each node in them."""
     s = begin(confidence=.999)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pecan, "PASS", request.param)
         s.run()
     assert s.visited[:len(graph.top_level)] == graph.top_level and len(s.visited) > len(graph.top_level) + 3
-    ids, spans = ids_and_spans(nodes_prompt(tiny.tokenizer, graph, question, s.visited))
-    a = mean_attention(tiny_hf, ids)[:, spans["q"]].mean(1)
-    r = {node: position * a[spans[node]].mean().item() for position, node in enumerate(s.visited, 2)}
-    return s, ids, spans, r
+    return s, *ids_and_spans(nodes_prompt(tiny.tokenizer, graph, question, s.visited))
 
 
-def test_r_follows_from_hugging_faces_attention(tiny, searched):
-    """The cache holds the query and the nodes, in the order they were read, and no probe."""
-    s, ids, spans, r = searched
+def test_r_follows_from_hugging_faces_attention(tiny, tiny_hf, searched):
+    """r of a node is its position times the mean of Hugging Face's attention from its tokens to those of the question.
+    The cache holds the query and the nodes, in the order they were read, and no probe."""
+    s, ids, spans = searched
     assert s.cache.lengths == [len(ids)]
+    a = mean_attention(tiny_hf, ids)[:, spans["q"]].mean(1)
+    r = []
     for position, step in enumerate(s.trace, 2):
         assert (step.position, step.cached) == (position, spans[step.node].stop)
         assert step.to_query * position == step.r == s.r[step.node]
-    error = relative(s.r[s.visited], torch.tensor([*r.values()]))
+        r.append(position * a[spans[step.node]].mean())
+    error = relative(s.r[s.visited], torch.stack(r))
     assert error < rounding(tiny), error
-
-
-def test_each_choice_follows_from_equation_1(tiny, graph, question, settings, searched):
-    """By Hugging Face's r of the nodes read so far, the node that is read next has the highest score of those that are
-    unread and fit. Its z and its score follow from that r, too."""
-    s, _, _, r = searched
-    t = tiny.tokenizer
-    lengths = [length_of(node_line(t, i, node.text)) for i, node in enumerate(graph.nodes)]
-    room = pecan.room_for_nodes(t, pecan.question_prompt(t, question), question, settings)
-    known = [0.0] * len(graph.nodes)
-    ours, wanted = [], []                                      # z and score of each step
-    for step in s.trace:
-        if step.score is not None:
-            z, final = naive.scores(graph.E.numpy(), known, s.c.tolist())
-            fit = [i for i, length in enumerate(lengths) if known[i] == 0 and length <= room]
-            assert step.node == max(fit, key=lambda i: final[i])
-            ours.append([step.z, step.score])
-            wanted.append([z[step.node], final[step.node]])
-        known[step.node] = r[step.node]
-        room -= lengths[step.node]
-    for one, other in zip(torch.tensor(ours).T, torch.tensor(wanted).T):
-        assert relative(one, other) < rounding(tiny)
 
 
 def test_p_yes_follows_from_hugging_faces_logits(tiny, tiny_hf, searched):
     """The question, the nodes so far and the end of the turn are one prompt. p_yes is the softmax of two logits behind
     it, so it errs by at most a quarter of the error of their difference."""
-    s, ids, spans, _ = searched
+    s, ids, spans = searched
     t = tiny.tokenizer
     for step in [step for step in s.trace if step.p_yes is not None]:
         with torch.no_grad():
@@ -141,15 +118,11 @@ def test_the_room_that_a_large_top_level_leaves_to_the_token(tiny, question, set
         assert visited([kept + 1, free], chunk) == [1], "it is one token too long"
 
 
-def test_a_question_that_leaves_no_room(tiny, settings):
-    def room(window):
-        return pecan.room_for_nodes(tiny.tokenizer, pecan.question_prompt(tiny.tokenizer, "Who"), "Who",
-                                    replace(settings, window=window))
-
-    used = settings.window - room(settings.window)
-    assert room(used + 1) == 1
+def test_a_question_that_leaves_no_room(settings, begin):
+    used = settings.window - begin().room
+    assert begin(window=used + 1).room == 1
     with pytest.raises(InputError, match=f"too small: prompts, question and answer take {used} tokens"):
-        room(used)
+        begin(window=used)
 
 
 # --- what it costs --------------------------------------------------------------------------------------------------
