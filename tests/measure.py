@@ -1,4 +1,4 @@
-"""Random models of real shapes, the memory that a run takes, and its longest passes: for rings 2, 5, 9 and speed/."""
+"""Random models of real shapes, the memory that a run takes, and its longest passes: rings 5 and 9, benchmark.py."""
 import tempfile
 import weakref
 from collections.abc import Callable
