@@ -77,16 +77,13 @@ def greedy(hf, prompt: list[int], limit: int, **options) -> list[int]:
 
 @torch.no_grad()
 def one_pass(hf, ids: list[int]):
-    """Hugging Face's pass over a prompt: logits [T, vocabulary]; a(x, y) [T, T] float64, the mean over all layers and
-    heads; its cache."""
-    out = hf(torch.tensor([ids]), use_cache=True, output_attentions=True)
-    a = torch.stack([layer[0].double().mean(0) for layer in out.attentions]).mean(0)
-    return out.logits[0], a, out.past_key_values
+    """Hugging Face's pass over a prompt, with its logits, its cache, and the attention of every layer and head."""
+    return hf(torch.tensor([ids]), use_cache=True, output_attentions=True)
 
 
-def mean_attention(hf, ids: list[int]) -> torch.Tensor:
-    """[T, T] float64: a(x, y), the mean over all layers and heads."""
-    return one_pass(hf, ids)[1]
+def mean_attention(out) -> torch.Tensor:
+    """[T, T] float64: a(x, y) of a pass, the mean over all layers and heads."""
+    return torch.stack([layer[0].double().mean(0) for layer in out.attentions]).mean(0)
 
 
 @torch.no_grad()
@@ -138,8 +135,7 @@ def assert_same_pass(model, hf, ids: list[int], spy) -> torch.Tensor:
     """
     calls = spy("attention")
     logits, _, cache = written_out(model, ids)
-    with torch.no_grad():
-        theirs = hf(torch.tensor([ids]), use_cache=True, output_attentions=True)
+    theirs = one_pass(hf, ids)
     assert_same(logits, theirs.logits[0], "logits")
     assert_same_cache(cache, theirs.past_key_values)            # a shift of all positions shows only here
     for layer, ((_, (_, weights)), wanted) in enumerate(zip(calls, theirs.attentions, strict=True)):

