@@ -34,10 +34,10 @@ def begin(tiny, graph, question, settings):
 
 # --- against Hugging Face -------------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module", params=[8, 512])
+@pytest.fixture(scope="module", params=[4, 20])
 def searched(request, tiny, graph, question, begin):
-    """A search with a high threshold, which reads the top level in pieces of one node, or at once; the ids that it
-    read; and the span of each node in them."""
+    """A search with a high threshold, which reads the top level in pieces of one node, longer than PASS, or of two; the
+    ids that it read; and the span of each node in them."""
     s = begin(confidence=.999)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pecan, "PASS", request.param)
