@@ -23,8 +23,8 @@ def serve(repositories: dict[str, dict[str, bytes] | str], cache: Path, monkeypa
             pass
 
         def do_HEAD(self):
-            api, repository, kind, revision, name = re.match(
-                r"/(api/)?(?:models/)?((?:datasets/)?[^/]+/[^/]+)/(resolve|tree|revision)/([^/?]+)/?([^?]*)",
+            repository, kind, revision, name = re.match(
+                r"/(?:api/)?(?:models/)?((?:datasets/)?[^/]+/[^/]+)/(resolve|tree|revision)/([^/?]+)/?([^?]*)",
                 unquote(self.path)).groups()
             files = repositories.get(repository, "RepoNotFound")
             error = ""
@@ -35,7 +35,7 @@ def serve(repositories: dict[str, dict[str, bytes] | str], cache: Path, monkeypa
                 error = "RevisionNotFound"
             elif kind == "revision":
                 body = json.dumps({"id": repository, "sha": COMMIT}).encode()
-            elif api:
+            elif kind == "tree":
                 body = json.dumps([{"type": "file", "path": path, "size": len(content), "oid": "0"}
                                    for path, content in files.items()]).encode()
             elif name in files:
@@ -54,15 +54,13 @@ def serve(repositories: dict[str, dict[str, bytes] | str], cache: Path, monkeypa
             self.wfile.write(self.do_HEAD())
 
     from huggingface_hub import constants, hf_api
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    Thread(target=server.serve_forever, args=[.01], daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr(hf_api.api, "endpoint", address)
-    try:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        Thread(target=server.serve_forever, args=[.01], daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE",
+                            address + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+        monkeypatch.setattr(hf_api.api, "endpoint", address)
         yield
-    finally:
         server.shutdown()
-        server.server_close()
