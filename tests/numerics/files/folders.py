@@ -16,47 +16,71 @@ from pecan import ANSWER, ASK, SUMMARISE
 
 # --- templates ------------------------------------------------------------------------------------------------------
 
-LLAMA3 = ("{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + "
-          "'<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
-          "{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
-          "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}")
-LLAMA31 = ("{{- bos_token }}\n{%- if not date_string is defined %}\n    {%- set date_string = '26 Jul 2024' %}\n"
-           "{%- endif %}\n{{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-           "Today Date: ' + date_string + '\n\n<|eot_id|>' }}\n{%- for message in messages %}\n"
-           "    {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' + message.content | trim + "
-           "'<|eot_id|>' }}\n{%- endfor %}\n{%- if add_generation_prompt %}\n"
-           "    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}\n{%- endif %}\n")
+LLAMA3 = """{% for message in messages %}
+{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim +
+'<|eot_id|>' %}
+{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}
+{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""
+LLAMA31 = """{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- set date_string = '26 Jul 2024' %}
+{%- endif %}
+{{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: ' +
+    date_string + '\n\n<|eot_id|>' }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' + message.content | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %}
+"""
 LLAMA32 = LLAMA31.replace("'26 Jul 2024'", "strftime_now('%d %b %Y')")
-CHATML = ("{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
-          "{{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}{{ '<|im_start|>' + message['role'] + "
-          "'\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
-          "{{ '<|im_start|>assistant\n' }}{% endif %}")
+CHATML = """{% for message in messages %}
+{% if loop.first and message['role'] != 'system' %}{{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}
+{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
 SHORT_HEADER = CHATML.replace("assistant\n'", "assistant'")               # the newline comes with the turn's content
-ZEPHYR = ("{% for message in messages %}\n    {% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] "
-          "+ eos_token }}\n    {% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n' + message['content'] + "
-          "eos_token }}\n    {% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n"
-          "{% endif %}\n{% endfor %}")
-LLAMA2 = ("{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-          "{{ raise_exception('roles must alternate') }}{% endif %}{% if message['role'] == 'user' %}"
-          "{{ bos_token + '[INST] ' + message['content'].strip() + ' [/INST]' }}{% else %}"
-          "{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}")
-PLAIN = ("{% for message in messages %}{{ 'Question:\n' if message['role'] == 'user' else 'Response:\n' }}"
-         "{{ message['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'Response:\n' }}{% endif %}")
-MISTRAL = ("{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST] ' + "
-           "message['content'] + ' [/INST]' }}{% else %}{{ message['content'] + eos_token + ' ' }}{% endif %}"
-           "{% endfor %}")
-MISTRAL03 = ("{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST] ' + "
-             "message['content'] + '[/INST]' }}{% else %}{{ ' ' + message['content'] + eos_token }}{% endif %}"
-             "{% endfor %}")
-VICUNA = ("{{ bos_token + 'A chat. ' }}{% for message in messages %}{% if message['role'] == 'user' %}{{ 'USER: ' + "
-          "message['content'] + ' ' }}{% else %}{{ 'ASSISTANT: ' + message['content'] + eos_token }}{% endif %}"
-          "{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}")
-QWEN3 = ("{%- for message in messages %}\n    {%- if message.role == 'user' %}\n        {{- '<|im_start|>' + "
-         "message.role + '\n' + message.content + '<|im_end|>\n' }}\n    {%- else %}\n        {{- '<|im_start|>' + "
-         "message.role + '\n' + message.content.split('</think>')[-1].lstrip('\n') + '<|im_end|>\n' }}\n"
-         "    {%- endif %}\n{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\n' }}\n"
-         "    {%- if enable_thinking is defined and enable_thinking is false %}\n"
-         "        {{- '<think>\n\n</think>\n\n' }}\n    {%- endif %}\n{%- endif %}")
+ZEPHYR = """{% for message in messages %}
+    {% if message['role'] == 'user' %}
+{{ '<|user|>\n' + message['content'] + eos_token }}
+    {% elif message['role'] == 'assistant' %}
+{{ '<|assistant|>\n' + message['content'] + eos_token }}
+    {% endif %}
+{% if loop.last and add_generation_prompt %}
+{{ '<|assistant|>' }}
+{% endif %}
+{% endfor %}"""
+LLAMA2 = """{% for message in messages %}
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}
+{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + message['content'].strip() + ' [/INST]' }}
+{%- else %}{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}"""
+PLAIN = """{% for message in messages %}
+{{ 'Question:\n' if message['role'] == 'user' else 'Response:\n' }}{{ message['content'] + '\n' }}{% endfor %}
+{% if add_generation_prompt %}{{ 'Response:\n' }}{% endif %}"""
+MISTRAL = """{{ bos_token }}{% for message in messages %}
+{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}
+{%- else %}{{ message['content'] + eos_token + ' ' }}{% endif %}{% endfor %}"""
+MISTRAL03 = """{{ bos_token }}{% for message in messages %}
+{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + '[/INST]' }}
+{%- else %}{{ ' ' + message['content'] + eos_token }}{% endif %}{% endfor %}"""
+VICUNA = """{{ bos_token + 'A chat. ' }}{% for message in messages %}
+{% if message['role'] == 'user' %}{{ 'USER: ' + message['content'] + ' ' }}
+{%- else %}{{ 'ASSISTANT: ' + message['content'] + eos_token }}{% endif %}{% endfor %}
+{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"""
+QWEN3 = """{%- for message in messages %}
+    {%- if message.role == 'user' %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content.split('</think>')[-1].lstrip('\n') +
+            '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}"""
 R1 = QWEN3.replace("enable_thinking is defined and enable_thinking is false", "true").replace("\n\n</think>\n", "")
 # The mark of what a model is trained to say.
 GENERATION = CHATML.replace("+ message['content'] + '<|im_end|>\n' }}",
@@ -72,10 +96,11 @@ WORDS = {name: [tokenizers.pre_tokenizers.Split(tokenizers.Regex(rule), "isolate
          for name, rule in (("Llama 3", LLAMA3_WORD), ("Qwen", LLAMA3_WORD.replace("{1,3}", "")))}
 WORDS["SmolLM2"] = [tokenizers.pre_tokenizers.Digits(individual_digits=True),
                     tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
-SPECIALS = ["<s>", "</s>", "<unk>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>",
-            "<|im_end|>", "<|user|>", "<|assistant|>"]
-BASE, CHAT = SPECIALS[:3], SPECIALS[3:]
-BOS = SPECIALS.index("<s>")                                              # its id in the byte-level BPE
+BASE = "<s>", "</s>", "<unk>"
+CHAT = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>", "<|user|>",
+        "<|assistant|>")
+SPECIALS = BASE + CHAT                                                   # their ids in a byte-level BPE are 0, 1, 2 ..
+SIZE = 420                                                               # of each vocabulary, without what is added
 NODES = {0: "Tom Kitten bursts his buttons.", 1: "Tabitha has 3 kittens; all of Tabitha's coats are too small."}
 QUESTION = "Who bursts his buttons?"
 LINES = "".join(f"\n* {text}" for text in NODES.values())
@@ -101,8 +126,8 @@ def read(folder: Path, name="config.json") -> dict:
 def rows_of(table: str) -> list[list]:
     """The rows (file, damage in JSON, words of the error) of a table in words, with | between blanks between the cells.
     """
-    rows = [[cell.strip() for cell in line.split(" | ")] for line in table.strip().splitlines()]
-    return [[name, json.loads(damage), words] for name, damage, words in rows]
+    rows = [line.split(" | ") for line in table.strip().splitlines()]
+    return [(name.strip(), json.loads(damage), words.strip()) for name, damage, words in rows]
 
 
 def put(folder: Path, name: str, content):
@@ -131,60 +156,56 @@ def assert_refused(load, folder: Path, name: str, damage, words: str):
 
 # --- settings and tokens --------------------------------------------------------------------------------------------
 
-def write_settings(folder: Path, template=CHATML, files: dict | None = None, without="", **settings):
-    """tokenizer_config.json, without one key, and other `files` (name -> content)."""
-    settings = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template} | settings
-    settings.pop(without, None)
-    write(folder, "tokenizer_config.json", settings)
+def write_settings(folder: Path, template=CHATML, files: dict | None = None, model_type=None, **settings):
+    """tokenizer_config.json; config.json, if `model_type` is given; and other `files` (name -> content)."""
+    write(folder, "tokenizer_config.json", {
+        "bos_token": "<s>", "eos_token": "</s>", "chat_template": template} | settings)
+    if model_type:
+        write(folder, "config.json", {"model_type": model_type})
     for name, content in (files or {}).items():
         write(folder, name, content)
 
 
 def listed(names, **flags) -> list[dict]:
     """Tokens as a file lists them."""
-    return [{"content": name, "special": True, "normalized": False} | flags for name in names]
+    return [{"content": name, "special": True} | dict.fromkeys(("normalized", "single_word", "lstrip", "rstrip"), False)
+            | flags for name in names]
 
 
 def numbered(names, first: int, **flags) -> dict:
     """added_tokens_decoder."""
-    return {str(first + n): token for n, token in enumerate(listed(names, **flags))}
+    return {str(i): token for i, token in enumerate(listed(names, **flags), first)}
 
 
 @cache
 def trained_bpe(specials: tuple, words: str) -> str:
-    """tokenizer.json of a byte-level BPE, with a BOS that is added by default."""
+    """tokenizer.json of a byte-level BPE, with a BOS that is added by default. A training run left it so that it cuts
+    and pads texts, which must stay whole."""
     t = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=True))
     t.normalizer = tokenizers.normalizers.NFC() if words == "Qwen" else None
     t.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(WORDS[words])
     t.decoder = tokenizers.decoders.ByteLevel()
-    t.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", BOS)])
+    t.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
     t.train_from_iterator(CORPUS, tokenizers.trainers.BpeTrainer(
-        vocab_size=600, special_tokens=list(specials), show_progress=False,
+        vocab_size=SIZE, special_tokens=list(specials), show_progress=False,
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    t.enable_truncation(5)
+    t.enable_padding(length=4096)
     return t.to_str()
 
 
-def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, flags=None, new=(), words="Llama 3", more=None,
-              **settings):
-    """The folder of a byte-level BPE; its vocabulary ends before id 600. `new` tokens and `more` settings are added to
-    tokenizer.json."""
-    write(folder, "tokenizer.json", trained_bpe(tuple(specials), words))
-    put(folder, "tokenizer.json", more or {})
-    edit_added_tokens(folder, flags or {}, new)
+def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, flags=None, new=(), words="Llama 3", **settings):
+    """The folder of a byte-level BPE. Its added tokens have other `flags`, and there are `new` ones."""
+    write(folder, "tokenizer.json", trained_bpe(specials, words))
+    edit_added_tokens(folder, flags, new)
     write_settings(folder, template, **{"tokenizer_class": "PreTrainedTokenizerFast"} | settings)
 
 
-def size_of_base() -> int:
-    """The first id after the vocabulary of a byte-level BPE that other files give the chat tokens."""
-    return len(json.loads(trained_bpe(tuple(BASE), "Llama 3"))["model"]["vocab"])
-
-
-def edit_added_tokens(folder: Path, flags: dict, new=()):
+def edit_added_tokens(folder: Path, flags=None, new=()):
     """Change flags of the added tokens of tokenizer.json, and add tokens."""
-    raw = read(folder, "tokenizer.json")
-    more = [dict.fromkeys(("single_word", "lstrip", "rstrip"), False) | token | {"id": len(raw["model"]["vocab"]) + n}
-            for n, token in enumerate(new)]
-    put(folder, "tokenizer.json", {"added_tokens": [token | flags for token in raw["added_tokens"]] + more})
+    tokens = [token | (flags or {}) for token in read(folder, "tokenizer.json")["added_tokens"]]
+    tokens += [token | {"id": i} for i, token in enumerate(new, SIZE)]
+    put(folder, "tokenizer.json", {"added_tokens": tokens})
 
 
 @cache
@@ -192,33 +213,21 @@ def trained_sentencepiece(user_defined: tuple, byte_fallback: bool, rule: str) -
     """tokenizer.model. Like Llama's it puts a blank before any text, and spells unknown characters in bytes."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter("\n".join(CORPUS).split("\n")), model_writer=model, vocab_size=PIECES, model_type="bpe",
+        sentence_iterator=iter("\n".join(CORPUS).split("\n")), model_writer=model, vocab_size=SIZE, model_type="bpe",
         byte_fallback=byte_fallback, character_coverage=1.0, remove_extra_whitespaces=False, minloglevel=2,
         normalization_rule_name=rule, user_defined_symbols=list(user_defined))
     return model.getvalue()
 
 
-PIECES = 420
-
-
 def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), byte_fallback=True, rule="identity",
                         **settings):
     """The folder of a sentencepiece model. Chat tokens that it lacks are added by tokenizer_config.json."""
-    (folder / "tokenizer.model").write_bytes(trained_sentencepiece(tuple(user_defined), byte_fallback, rule))
-    added = numbered(["<unk>", "<s>", "</s>"], 0) | ({} if user_defined else numbered(CHAT, PIECES))
+    write(folder, "tokenizer.model", trained_sentencepiece(user_defined, byte_fallback, rule))
+    added = numbered(["<unk>", "<s>", "</s>"], 0) | ({} if user_defined else numbered(CHAT, SIZE))
     write_settings(folder, template, **{"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": added} | settings)
 
 
-# --- folders --------------------------------------------------------------------------------------------------------
-
-ADDED = {name: size_of_base() + n for n, name in enumerate(CHAT)}        # the chat tokens, if another file adds them
-TEMPLATES = [{"name": "rag", "template": ZEPHYR}, {"name": "default", "template": LLAMA2}]
-LONG = {"truncation": {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0},
-        "padding": {"strategy": {"Fixed": 4096}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
-                    "pad_type_id": 0, "pad_token": "<s>"}}
-
-
-def write_llama(folder, metaspace=False, flags=None, model_type="llama", **settings):
+def write_llama(folder: Path, template=LLAMA2, metaspace=False, flags=None, **settings):
     """tokenizer.json as Llama 2 has it, whose normaliser writes blanks, or with a Metaspace as Mistral 0.3."""
     write_sentencepiece(folder, added_tokens_decoder={})
     t = Tokenizer(folder).special
@@ -229,34 +238,33 @@ def write_llama(folder, metaspace=False, flags=None, model_type="llama", **setti
         t.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Prepend("▁"),
                                                         tokenizers.normalizers.Replace(" ", "▁")])
     write(folder, "tokenizer.json", t.to_str())
-    edit_added_tokens(folder, flags or {})
-    write(folder, "config.json", {"model_type": model_type})
-    write_settings(folder, **{"template": LLAMA2, "tokenizer_class": "LlamaTokenizer", "unk_token": "<unk>"} | settings)
+    edit_added_tokens(folder, flags)
+    write_settings(folder, template, **{"tokenizer_class": "LlamaTokenizer", "model_type": "llama", "legacy": False,
+                                        "unk_token": "<unk>"} | settings)
 
 
+# --- folders --------------------------------------------------------------------------------------------------------
+
+TEMPLATES = [{"name": "rag", "template": ZEPHYR}, {"name": "default", "template": GENERATION}]
 BPE = {
     "Llama 3": {"template": LLAMA3}, "Llama 3.1": {"template": LLAMA31}, "Llama 3.2": {"template": LLAMA32},
     "Qwen2.5": {"words": "Qwen", "tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "unk_token": None,
-                "new": listed(["<tool_call>"], special=False), "files": {"config.json": {"model_type": "qwen2"}}},
+                "new": listed(["<tool_call>"], special=False), "model_type": "qwen2"},
     "Qwen3": {"template": QWEN3, "words": "Qwen", "tokenizer_class": "Qwen2Tokenizer", "bos_token": None,
-              "new": listed(["<think>", "</think>"], special=False), "files": {"config.json": {"model_type": "qwen3"}}},
-    "SmolLM2": {"words": "SmolLM2", "tokenizer_class": "GPT2Tokenizer",
-                "files": {"config.json": {"model_type": "llama"}}},
-    "truncation and padding": {"more": LONG},
+              "new": listed(["<think>", "</think>"], special=False), "model_type": "qwen3"},
+    "SmolLM2": {"words": "SmolLM2", "tokenizer_class": "GPT2Tokenizer", "model_type": "llama"},
     "words that end a turn": {"template": PLAIN.replace("['content'] + '", "['content'] + ' END</s>")},
-    "generation": {"template": GENERATION}, "several templates": {"template": TEMPLATES},
+    "several templates, with {% generation %}": {"template": TEMPLATES},
     "chat_template.jinja": {"template": TEMPLATES, "files": {"chat_template.jinja": LLAMA31}},
-    "added_tokens.json": {"specials": BASE, "files": {"added_tokens.json": dict(reversed(ADDED.items()))}},
-    "special_tokens_map.json": {"template": LLAMA3, "bos_token": None, "eos_token": None, "files": {
-        "special_tokens_map.json": {"bos_token": listed(["<s>"])[0], "eos_token": "</s>"}}},
+    "added_tokens.json": {"specials": BASE, "files": {
+        "added_tokens.json": {name: SIZE + n for n, name in reversed([*enumerate(CHAT)])}}},
     "an old special_tokens_map.json": {"template": LLAMA2, "files": {
-        "special_tokens_map.json": {"bos_token": "<unk>", "eos_token": "<unk>"}}},
+        "special_tokens_map.json": {"bos_token": listed(["<unk>"])[0], "eos_token": "<unk>"}}},
     "special_tokens_map.json beside added_tokens_decoder": {
-        "template": LLAMA3, "bos_token": "<s>", "eos_token": "</s>", "added_tokens_decoder": numbered(["<s>"], BOS),
-        "files": {"special_tokens_map.json": {"bos_token": "</s>", "eos_token": "</s>"}}},
-    "added_tokens_decoder": {"specials": BASE, "added_tokens_decoder": numbered(CHAT, size_of_base())},
+        "template": LLAMA3, "added_tokens_decoder": numbered(["<s>"], 0),
+        "files": {"special_tokens_map.json": {"bos_token": "</s>"}}},
     "added_tokens_decoder, not special": {"specials": BASE, "added_tokens_decoder": numbered(
-        CHAT, size_of_base(), special=False, normalized=True)},
+        CHAT, SIZE, special=False, normalized=True)},
     "named tokens": {"specials": BASE + CHAT[:-1], "cls_token": CHAT[-1], "mask_token": None, "add_bos_token": True},
     "not special in tokenizer.json": {"flags": {"special": False, "normalized": True}},
     "white space behind a token is its own": {"flags": {"rstrip": True}},
@@ -264,21 +272,17 @@ BPE = {
     "words": {"new": listed(["Kittenish", "<name>", "\n"], special=False)},
 }
 LLAMA = {
-    "Llama 2": {"legacy": False},
-    "Llama 2, special tokens normalised": {"legacy": False, "flags": {"normalized": True}},
-    "TinyLlama": {"template": ZEPHYR, "legacy": False},
-    "Zephyr": {"template": ZEPHYR, "legacy": True, "model_type": "mistral"},
+    "Llama 2": {}, "Llama 2, special tokens normalised": {"flags": {"normalized": True}},
+    "TinyLlama": {"template": ZEPHYR}, "Zephyr": {"template": ZEPHYR, "legacy": True, "model_type": "mistral"},
     "Mistral 0.1": {"template": MISTRAL, "legacy": True, "model_type": "mistral"},
-    "Mistral 0.3": {"template": MISTRAL03, "metaspace": True, "legacy": False, "model_type": "mistral",
-                    "added_tokens_decoder": numbered(["[INST]", "[/INST]"], PIECES)},
+    "Mistral 0.3": {"template": MISTRAL03, "metaspace": True, "model_type": "mistral",
+                    "added_tokens_decoder": numbered(["[INST]", "[/INST]"], SIZE)},
 }
 SENTENCEPIECE = {
     "Vicuna": {"template": VICUNA, "legacy": False}, "tokenizer.model": {},
     "tokenizer.model, legacy": {"template": LLAMA2, "legacy": True},
-    "tokenizer.model, no blank before a text": {"template": LLAMA2, "add_prefix_space": False},
+    "tokenizer.model, no blank before a text": {"template": PLAIN, "add_prefix_space": False},
     "tokenizer.model, no tokens": {"template": PLAIN}, "user_defined_symbols": {"user_defined": CHAT},
-    "tokenizer.model and added_tokens.json": {"without": "added_tokens_decoder", "files": {
-        "added_tokens.json": {name: PIECES + n for n, name in enumerate(CHAT)}}},
 }
 FOLDERS = {name: partial(writer, **settings)
            for writer, rows in ((write_bpe, BPE), (write_llama, LLAMA), (write_sentencepiece, SENTENCEPIECE))

@@ -357,7 +357,7 @@ tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"}
 CHANGES = [("tokenizer.json", words_with_specials, "</s> in a document's text would become"),
            ("tokenizer.json", no_merges, "Yes and No begin with the same token"),
            ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like"),
-           ("tokenizer.model", partial(write_sentencepiece, user_defined=["  "]), "tokenizer.model: not a BPE like")]
+           ("tokenizer.model", partial(write_sentencepiece, user_defined=("  ",)), "tokenizer.model: not a BPE like")]
 # Templates, and what is said of them.
 DOUBTFUL = {CHATML.replace("message['content']", "message['content'] | upper"): "does not print unchanged",
             R1: "tokenizer_config.json: the chat template opens a thought.*<think>",
