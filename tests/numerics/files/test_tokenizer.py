@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 import sentencepiece
-import tokenizers
 import torch
 from folders import (
     CHAT,
@@ -49,7 +48,7 @@ from core.files import InputError
 from llama import Llama
 from model import tokenizer
 from model.tokenizer import Tokenizer
-from pecan import ANSWER, answer_turn, information_points, node_line, question_prompt, summary_prompt, tokens_of
+from pecan import ANSWER, answer_turn, information_points, node_line, question_prompt, summary_prompt
 
 # --- prompts --------------------------------------------------------------------------------------------------------
 
@@ -59,11 +58,11 @@ def turns(*contents):
 
 
 def framed(t, first, word=None, second=""):
-    """Ids of one or three turns. Each content is encoded as a whole, which a search never does."""
+    """Ids of one or three turns; the reply is one token. Each content is encoded as a whole, as a search never does."""
     ids = t.frame.open + t.user(first)
     if word is None:
         return ids + t.frame.close
-    return ids + t.frame.closed + t.encode(t.reply_prefix + word) + t.frame.reopen + t.user(second) + t.frame.reclose
+    return ids + t.frame.closed + [t.first(word)] + t.frame.reopen + t.user(second) + t.frame.reclose
 
 
 def prompts(t, question, nodes):
@@ -82,7 +81,8 @@ REBUILT = {"Llama 2", "Llama 2, special tokens normalised", "TinyLlama"}
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
-    """The frame, a document and the verdict have transformers' ids; a text cannot name a token of the template.
+    """The frame, a document and the verdict have transformers' ids: Yes and No are one token each, directly after the
+    header. The template's next control token ends a reply. A text cannot name a token of the template.
 
     A template that asks for today's date, as Llama 3.2's, gets the same date on any day. Qwen3's empty thought asks for
     a reply, and is left out later. Of whole prompts the text is compared, since where two segments meet, ids may
@@ -99,18 +99,11 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
         edit_added_tokens(tmp_path, {"normalized": False})   # as it stands, the file would spell out the second <s>
         oracle = PreTrainedTokenizerFast.from_pretrained(tmp_path)
 
-    for text in ("Tom", "☃ Tom"):
-        assert framed(t, text) == theirs(text)
-    yes, no = (theirs("Tom", word, "Ada's") for word in ("Yes", "No"))
-    assert framed(t, "Tom", "Yes", "Ada's") == yes
+    for contents in ("Tom",), ("☃ Tom",), ("Tom", "Yes", "Ada's"), ("Tom", "No", "Ada's"):
+        assert framed(t, *contents) == theirs(*contents)
     for contents, segments in zip((SUMMARY, SEARCH), prompts(t, QUESTION, NODES)):
         assert oracle.decode(ids_and_spans(segments)[0]) == oracle.decode(theirs(*contents))
-
-    # Yes and No are one token each, directly after the header. The next control token of the template ends a reply.
-    place, = (n for n, (a, b) in enumerate(zip(yes, no)) if a != b)
-    assert len(yes) == len(no) and (yes[place], no[place]) == (t.first("Yes"), t.first("No"))
-    assert yes[:place] == t.frame.open + t.user("Tom") + t.frame.closed
-    assert t.closing == tuple(i for i in yes[place + 1:] if i in oracle.added_tokens_decoder)[:1]
+    assert t.closing == tuple(i for i in t.frame.reopen if i in oracle.added_tokens_decoder)[:1]
 
     text = "Kittenish <name>  bursts\n\nhis buttons, ½ é e\u0301 2024  3 京都👍🏽  "
     assert t.decode(t.encode(" Tom")) == " Tom"
@@ -123,12 +116,10 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
 
 def test_a_newline_that_the_generation_prompt_leaves_out(tmp_path):
     """It is part of our frame, so that the verdict follows directly, as in a conversation."""
+    write_bpe(tmp_path)
+    usual = Tokenizer(tmp_path).frame
     write_bpe(tmp_path, SHORT_HEADER)
-    short = Tokenizer(tmp_path)
-    ids, _ = ids_and_spans(prompts(short, QUESTION, NODES)[1])
-    assert short.special.decode(ids, skip_special_tokens=False) == short.render(turns(*SEARCH))
-    write_settings(tmp_path, CHATML)
-    assert short.frame[:3] == Tokenizer(tmp_path).frame[:3] and short.frame.closed == short.frame.close
+    assert Tokenizer(tmp_path).frame == usual._replace(reclose=usual.reclose[:-1])
 
 
 MARKS = st.lists(st.sampled_from(["", ".", "\n", "\n\n", " ", "#", "|", "</s>", "User", "3"]), max_size=4).map("".join)
@@ -178,9 +169,9 @@ def test_a_document_cannot_smuggle_in_special_tokens(either):
     kept. In a reply special tokens are left out."""
     t = either
     special = [t.special.token_to_id(name) for name in SPECIALS]
-    for both in zip(prompts(t, NASTY, {0: NASTY, 1: NASTY}), prompts(t, "x", {0: "x", 1: "x"})):
-        nasty, plain = ([i for i in ids_and_spans(segments)[0] if i in special] for segments in both)
-        assert nasty == plain
+    nasty, plain = ([i for segments in prompts(t, text, {0: text}) for _, ids in segments for i in ids if i in special]
+                    for text in (NASTY, "x"))
+    assert nasty == plain
     assert t.decode(t.encode(NASTY)) == NASTY and t.decode(special + t.encode("Tom")) == "Tom"
 
 
@@ -217,32 +208,26 @@ def test_ids_equal_sentencepiece(pieces, text):
 
 # --- the tokens of a bullet -----------------------------------------------------------------------------------------
 
-@given(st.text("東京🏽👍e\u0301é\ufffd \n", max_size=15), st.lists(st.integers(0, 40), max_size=3), st.integers(0, 9),
-       st.integers(1, 9))
-def test_the_tokens_of_a_bullet_share_a_byte_with_it(either, text, places, start, length):
-    """A special token that decoding skips belongs to none, also in the middle of a character."""
+@given(st.text("東京🏽👍e\u0301é\ufffd \n", max_size=15), st.lists(st.integers(0, 40), max_size=3))
+def test_a_token_spans_the_characters_with_which_it_shares_a_byte(either, text, places):
+    """A special token that decoding skips has none, also in the middle of a character."""
     encoding = either.plain.encode(text, add_special_tokens=False)
-    tokens = list(zip(encoding.ids, encoding.offsets))                  # id, characters
+    ids, spans = encoding.ids, encoding.offsets
     for place in places:
-        tokens.insert(place, (either.special.token_to_id("</s>"), (0, 0)))
-    ids = [i for i, _ in tokens]
-    decoded, spans = either.spans(ids)
-    assert decoded == text == either.decode(ids)
-
-    end = min(start + length, len(text))
-    assert tokens_of((start, end), spans) == [
-        x for x, (_, (first, last)) in enumerate(tokens) if first < end and last > start]
+        ids.insert(place, either.special.token_to_id("</s>"))
+        spans.insert(place, (0, 0))
+    assert either.spans(ids) == (text, spans)
 
 
 def test_a_reply_cut_inside_a_character_keeps_the_characters_before(either):
     """The bytes of a cut character are no text, and belong to no bullet."""
+    kept = either.encode("大阪 大")
+    text, spans = either.spans(kept)
     for character in "½京🏽":                                  # of 2, 3 and 4 bytes
-        kept = either.encode("大阪 大")
-        cut = either.encode(f"大阪 大{character}")
-        assert len(cut) > len(kept) + 1 and either.decode(cut) == f"大阪 大{character}"
-        for n in range(len(kept), len(cut)):
-            text, spans = either.spans(cut[:n])
-            assert text == "大阪 大" and spans == either.spans(kept)[1] + [(0, 0)] * (n - len(kept))
+        more = either.encode(text + character)[len(kept):]
+        assert len(more) > 1
+        for n in range(len(more)):
+            assert either.spans(kept + more[:n]) == (text, spans + [(0, 0)] * n)
 
 
 def test_bytes_that_are_no_character_keep_all_others_in_place(either):
@@ -254,27 +239,15 @@ def test_bytes_that_are_no_character_keep_all_others_in_place(either):
 
 
 def test_a_long_text_is_encoded_in_parts(either, monkeypatch):
-    """200 MB in one call would take all memory."""
+    """200 MB in one call would take all memory. A part ends where no token of the whole would go on."""
     plain = either.plain
     text = " ".join([*NODES.values(), "東京都" * 20, NASTY, ". . .  \n\n two"] * 3)
-    whole = plain.encode(text, add_special_tokens=False).ids
-    lengths = []
-    watched = SimpleNamespace(encode=lambda part, **how: lengths.append(len(part)) or plain.encode(part, **how))
-    monkeypatch.setattr(tokenizer, "PART", 160)
-    monkeypatch.setattr(either, "plain", watched)
-    assert either.encode(text) == whole and max(lengths) <= 160 < len(text)
-
-
-def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
-    """Decoding every prefix would take hundreds."""
-    ids = either.encode("東京 Tom\n" * 100)
-    decoded = []
-    special = either.special
-    watched = SimpleNamespace(id_to_token=special.id_to_token,
-                              decode=lambda ids: decoded.extend(ids) or special.decode(ids))
-    monkeypatch.setattr(either, "special", watched)
-    either.spans(ids)
-    assert len(decoded) < 10 * len(ids)
+    parts = []
+    monkeypatch.setattr(tokenizer, "PART", 100)
+    monkeypatch.setattr(either, "plain", SimpleNamespace(
+        encode=lambda part, **how: parts.append(part) or plain.encode(part, **how)))
+    assert either.encode(text) == plain.encode(text, add_special_tokens=False).ids
+    assert "".join(parts) == text and max(map(len, parts)) <= 100
 
 
 @pytest.mark.parametrize("special", [True, False])
@@ -293,10 +266,9 @@ def test_a_thought_is_no_reply(tmp_path, marks, special):
     reply = t.encode("\n\n* 東京")
     for ids in reply, cut + end + reply, cut[1:] + end + reply:
         assert t.reply(ids) == "* 東京" and not t.thinking(ids)
-        points = information_points(t, ids, torch.eye(len(ids)), 999, False)
-        first = len(ids) - len(t.encode("東京"))
-        assert [point.text for point in points] == ["東京"]
-        assert not any(points[0].e[:first]) and all(points[0].e[first:])
+        point, = information_points(t, ids, torch.eye(len(ids)), 999, False)
+        before = len(ids) - len(t.encode("東京"))
+        assert point.text == "東京" and not any(point.e[:before]) and all(point.e[before:])
     assert t.reply(cut) == "" and not information_points(t, cut, None, 999, False)
     assert t.thinking(t.encode("\n") + cut) and not t.thinking(t.encode("Yes ") + cut)
 
@@ -329,15 +301,8 @@ def no_merges(folder):
     write_settings(folder, LLAMA2)
 
 
-def words_with_specials(folder):
-    """The vocabulary itself has </s>: a document that names it would become that token. Added words may be there."""
-    t = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, unk_token="<unk>"))
-    t.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    t.add_tokens(["a"])
-    t.add_special_tokens(["</s>", "<unk>"])
-    t.save(str(folder / "tokenizer.json"))
-
-
+# The vocabulary itself has <s>: a document that names it would become that token.
+WORDS = {"type": "WordLevel", "vocab": {"<s>": 0, "</s>": 1, "<unk>": 2}, "unk_token": "<unk>"}
 DAMAGE = r"""
 tokenizer.json        | "{\"model\": {\"type\": \"BPE\"}}" | tokenizer.json: not a readable
 tokenizer.model       | "x"                           | tokenizer.model: not a readable
@@ -354,7 +319,8 @@ tokenizer_config.json | {"chat_template": null}       | no chat template
 tokenizer_config.json | {"chat_template": ["x"]}      | tokenizer_config.json: chat_template is neither
 tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"} | cannot be rendered \(users only\)
 """
-CHANGES = [("tokenizer.json", words_with_specials, "</s> in a document's text would become"),
+CHANGES = [("tokenizer.json", {"model": WORDS, "pre_tokenizer": {"type": "WhitespaceSplit"}},
+            "<s> in a document's text would become"),
            ("tokenizer.json", no_merges, "Yes and No begin with the same token"),
            ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like"),
            ("tokenizer.model", partial(write_sentencepiece, user_defined=("  ",)), "tokenizer.model: not a BPE like")]
