@@ -30,20 +30,26 @@ def kind(name) -> dict:
     return {"model_type": name.lower(), "architectures": [f"{name}ForCausalLM"]}
 
 
+ABSENT = "absent"
+
+
+def change_config(folder, changes):
+    """Change keys of config.json; ABSENT removes one, and None writes null."""
+    write(folder, "config.json", {key: value for key, value in (read(folder) | changes).items() if value != ABSENT})
+
+
 def assert_same_weights(ours, wanted):
     assert ours.keys() == wanted.keys() and all(torch.equal(ours[name], wanted[name]) for name in ours)
 
 
 # --- the same as in Hugging Face ------------------------------------------------------------------------------------
 
-def test_weights_do_not_change_with_their_file(copy):
+def test_weights_do_not_change_with_their_file(copy, model):
     """A file that is written anew in place, while a model runs, changes no weight. (safetensors maps files.)"""
-    model = Llama.load(copy, "cpu", "float32")
-    before = {name: weight.clone() for name, weight in model.weights.items()}
+    weights = Llama.load(copy, "cpu").weights
     path = copy / "model.safetensors"
-    with open(path, "r+b") as file:
-        file.write(bytes(path.stat().st_size))
-    assert_same_weights(model.weights, before)
+    path.write_bytes(bytes(path.stat().st_size))
+    assert_same_weights(weights, model.weights)
 
 
 def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
@@ -56,15 +62,11 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     assert_same_weights(Llama.load(other, "cpu").weights, model.weights)
 
 
-ABSENT = "absent"
-
-
 @pytest.mark.parametrize("generation, config, wanted", [
     ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, 7, (7,)), (None, None, ()), (None, ABSENT, (2,))])
 def test_eos_of_the_generation_config_comes_first(copy, generation, config, wanted):
     """If it names none, config.json's counts: one token or several. If that has no such key, it is Hugging Face's."""
-    raw = read(copy) | {"eos_token_id": config}
-    write(copy, "config.json", {key: value for key, value in raw.items() if value != ABSENT})
+    change_config(copy, {"eos_token_id": config})
     write(copy, "generation_config.json", {"eos_token_id": generation})
     assert read_config(copy).eos == wanted
 
@@ -106,8 +108,7 @@ OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() 
     {"rope_parameters": ABSENT, "rope_scaling": {**OLD_LLAMA3, "type": "yarn", "rope_type": "llama3"}}])
 def test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face(tmp_path, changes):
     """A key that is absent from older files has Hugging Face's default; the dtype has Llama's, bfloat16."""
-    raw = read(write_checkpoint(tmp_path, num_attention_heads=4, head_dim=16, max_position_embeddings=8192)) | changes
-    write(tmp_path, "config.json", {key: value for key, value in raw.items() if value != ABSENT})
+    change_config(write_checkpoint(tmp_path, num_attention_heads=4, max_position_embeddings=8192), changes)
     ours, theirs = read_config(tmp_path), AutoConfig.from_pretrained(tmp_path)
     for name, key in {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
                       "head_width": "head_dim", "norm_eps": "rms_norm_eps", "tied": "tie_word_embeddings"}.items():
@@ -211,15 +212,14 @@ def test_an_impossible_value_of_config_is_named(tmp_path_factory, folder, key, v
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]), st.data())
-def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, data):
-    """A file that is cut short, replaced, or has one wrong byte is refused in one line, or loads."""
+@given(st.sampled_from(["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]),
+       st.integers(0, 3000), st.sampled_from([b"", b"\xff", b"[", b'"', b"9"]), st.booleans())
+def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, at, byte, cut):
+    """A file that is cut short, or has one wrong byte, is refused in one line, or loads."""
     copy = shutil.copytree(folder, tmp_path_factory.getbasetemp() / "damaged", dirs_exist_ok=True)
     good = (folder / name).read_bytes()
-    at = data.draw(st.integers(0, min(len(good), 3000) - 1))
-    byte = data.draw(st.sampled_from([b"", b"\xff", b"[", b'"', b"9"]))
-    rest = data.draw(st.sampled_from([good[at + 1:], b""]))
-    (copy / name).write_bytes(good[:at] + byte + rest)
+    at %= len(good)
+    write(copy, name, good[:at] + byte + (b"" if cut else good[at + 1:]))
     try:
         load(copy)
     except InputError as error:
@@ -227,11 +227,10 @@ def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, data):
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-@pytest.mark.parametrize("tokens", [None, [7, 3]])
-def test_logits_that_are_not_finite_are_named(model, number, tokens):
+def test_logits_that_are_not_finite_are_named(model, number):
     """A weight may be NaN in the file, or too large for the dtype."""
     with pytest.raises(InputError, match="not finite in torch.float32; its weights may be damaged"):
-        model.logits(torch.tensor([number, *[0.] * 63]), tokens)
+        model.logits(torch.tensor([number, *[0.] * 63]))
 
 
 # --- folders, fingerprints, devices ---------------------------------------------------------------------------------
@@ -240,24 +239,24 @@ def test_logits_that_are_not_finite_are_named(model, number, tokens):
 def test_of_a_repository_what_will_be_read_is_fetched(tmp_path, monkeypatch, shard):
     """config.json and the index name the rest. A dry run fetches no weights."""
     folder = write_checkpoint(tmp_path / "m", shard=shard)
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    weights = {name for name in files if name.endswith(".safetensors")}
-    read = files | {"modules.json": b"[]", "1_Pooling/config.json": b"{}", "pecan.json": b"{}"}
-    read |= dict.fromkeys(("token_counts.json", "tokenizer.model", "sentence_bert_config.json",
-                           "config_sentence_transformers.json"), b"{}")
-    others = ["pytorch_model.bin", "original/params.json", "consolidated.safetensors", "adapter_model.safetensors",
-              "fp16/model.safetensors", "checkpoint-5/config.json", "model.fp16.safetensors", "notes.json"]
-    with serve({"a/b": read | dict.fromkeys(others, b"")}, tmp_path / "cache", monkeypatch):
-        for more, fetched in (({}, read.keys() - weights), ({"weights": True}, read.keys())):
-            found = locate(f"a/b@{COMMIT}", **more)
-            assert {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()} == fetched
-            assert locate("a/b", **more) == found
+    read = {path.name: path.read_bytes() for path in folder.iterdir()} | dict.fromkeys((
+        "modules.json", "1_Pooling/config.json", "pecan.json", "token_counts.json", "tokenizer.model",
+        "sentence_bert_config.json", "config_sentence_transformers.json"), b"{}")
+    others = dict.fromkeys((
+        "pytorch_model.bin", "original/params.json", "consolidated.safetensors", "adapter_model.safetensors",
+        "fp16/model.safetensors", "checkpoint-5/config.json", "model.fp16.safetensors", "notes.json"), b"")
+    with serve({"a/b": read | others}, tmp_path / "cache", monkeypatch):
+        for weights in (False, True):
+            found = locate(f"a/b@{COMMIT}", weights)
+            assert {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()} == {
+                name for name in read if weights or not name.endswith(".safetensors")}
+            assert locate("a/b", weights) == found
         with pytest.raises(InputError, match="a/b@other: cannot be fetched"):
             locate("a/b@other")
         assert Llama.load("a/b", "cpu").config == Llama.load(folder, "cpu").config
 
 
-def test_a_fingerprint_is_of_what_is_read(folder, copy, monkeypatch):
+def test_a_fingerprint_is_of_what_is_read(folder, copy, spy):
     """A fingerprint covers every file that a model or an encoder is loaded from, and no settings or other files."""
     for name in ("pecan.json", "notes.txt", "results.json", "old.safetensors"):
         write(copy, name, "{}")
@@ -265,21 +264,19 @@ def test_a_fingerprint_is_of_what_is_read(folder, copy, monkeypatch):
     assert seen == {fingerprint(folder)}
 
     # A name counts, not only a content: all these files are alike. Without one file, the index counts.
-    names = ["model.safetensors", *FILES, "part.safetensors"]
-    for name in names:
-        if name == "part.safetensors":
-            (copy / "model.safetensors").unlink()
-            seen.add(fingerprint(copy))
+    for name in ("model.safetensors", *FILES):
         write(copy, name, '{"weight_map": {"x": "part.safetensors"}}')
         seen.add(fingerprint(copy))
-    assert len(seen) == 2 + len(names) and sha256([copy / FILES[0]]) != sha256([copy / FILES[1]])
+    (copy / "model.safetensors").rename(copy / "other")
+    seen.add(fingerprint(copy))
+    (copy / "other").rename(copy / "part.safetensors")
+    seen.add(fingerprint(copy))
+    assert len(seen) == 4 + len(FILES) and sha256([copy / FILES[0]]) != sha256([copy / FILES[1]])
 
     # Nothing else is looked for.
-    exists = Path.exists
-    looked_for = []
-    monkeypatch.setattr(Path, "exists", lambda path: looked_for.append(path.name) or exists(path))
+    looked_for = spy("exists", Path)
     assert Llama.load(folder, "cpu").fingerprint != Llama.load(folder, "cpu", "bfloat16").fingerprint
-    assert {*looked_for} <= {*names}
+    assert {path.name for (path,), _ in looked_for} <= {"model.safetensors", *FILES}
 
 
 def test_a_missing_checkpoint_and_a_wrong_device_are_named(monkeypatch):
@@ -287,12 +284,11 @@ def test_a_missing_checkpoint_and_a_wrong_device_are_named(monkeypatch):
     for name in ("/no/such/folder", "tests/llama"):
         with pytest.raises(InputError, match="no such folder"):
             locate(name)
-    for device, dtype in (("abacus", "float32"), ("meta", "float32"), ("hpu", "float32"), ("cpu", "float7"),
-                          ("cpu", "int8")):
+    for device, dtype in (("abacus", "float32"), ("meta", "float32"), ("cpu", "float7")):
         with pytest.raises(InputError, match=f"device '{device}' with .*: cannot be used|dtype '{dtype}' is unknown"):
             choose_device(device, dtype)
 
     monkeypatch.setattr(torch, "zeros", lambda *_, device, dtype: torch.ones(1))         # as if each device were here
-    for device, stored, dtype in (("cuda", "float16", torch.float16), ("cuda:1", "float16", torch.float16),
-                                  ("cuda", "float8_e4m3fn", torch.float32), ("mps", "float16", torch.float32)):
+    for device, stored, dtype in (("cuda:1", "float16", torch.float16), ("cuda", "float8_e4m3fn", torch.float32),
+                                  ("mps", "float16", torch.float32)):
         assert choose_device(device, stored=stored) == (torch.device(device), dtype)
