@@ -130,19 +130,22 @@ def rows_of(table: str) -> list[list]:
     return [(name.strip(), json.loads(damage), words.strip()) for name, damage, words in rows]
 
 
+ABSENT = "absent"
+
+
 def put(folder: Path, name: str, content):
-    """Change a file. A dict changes some of its values or tensors, and None removes one; a function changes the folder;
-    anything else replaces the file, which may be missing."""
+    """Change a file. A dict changes some of its values or tensors, and ABSENT removes one; a function changes the
+    folder; anything else replaces the file, which may be missing."""
     path = folder / name
     if callable(content):
         content(folder)
     elif not isinstance(content, dict):
         write(folder, name, content)
     elif path.suffix == ".safetensors":
-        save_file({name: tensor for name, tensor in (load_file(path) | content).items() if tensor is not None}, path)
+        save_file({name: tensor for name, tensor in (load_file(path) | content).items() if tensor != ABSENT}, path)
     else:
         old = read(folder, name) if path.exists() else {}
-        write(folder, name, {key: value for key, value in (old | content).items() if value is not None})
+        write(folder, name, {key: value for key, value in (old | content).items() if value != ABSENT})
 
 
 def assert_refused(load, folder: Path, name: str, damage, words: str):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import assert_refused, put, read, rows_of, write
+from folders import ABSENT, assert_refused, put, read, rows_of, write
 from hub import COMMIT, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,14 +30,6 @@ def kind(name) -> dict:
     return {"model_type": name.lower(), "architectures": [f"{name}ForCausalLM"]}
 
 
-ABSENT = "absent"
-
-
-def change_config(folder, changes):
-    """Change keys of config.json; ABSENT removes one, and None writes null."""
-    write(folder, "config.json", {key: value for key, value in (read(folder) | changes).items() if value != ABSENT})
-
-
 def assert_same_weights(ours, wanted):
     assert ours.keys() == wanted.keys() and all(torch.equal(ours[name], wanted[name]) for name in ours)
 
@@ -56,17 +48,17 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     """A config.json of transformers 4 and weights in many files load as the same checkpoint."""
     other = write_checkpoint(tmp_path, shard="100KB")
     rope = {key: value for key, value in SCALING.items() if key != "rope_theta"}
-    put(other, "config.json", {"rope_parameters": None, "rope_theta": SCALING["rope_theta"], "rope_scaling": rope,
-                               "dtype": None, "torch_dtype": "float32"})
+    put(other, "config.json", {"rope_parameters": ABSENT, "rope_theta": SCALING["rope_theta"], "rope_scaling": rope,
+                               "dtype": ABSENT, "torch_dtype": "float32"})
     assert read_config(other) == read_config(folder)
     assert_same_weights(Llama.load(other, "cpu").weights, model.weights)
 
 
 @pytest.mark.parametrize("generation, config, wanted", [
-    ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, 7, (7,)), (None, None, ()), (None, ABSENT, (2,))])
+    ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, None, ()), (None, ABSENT, (2,))])
 def test_eos_of_the_generation_config_comes_first(copy, generation, config, wanted):
     """If it names none, config.json's counts: one token or several. If that has no such key, it is Hugging Face's."""
-    change_config(copy, {"eos_token_id": config})
+    put(copy, "config.json", {"eos_token_id": config})
     write(copy, "generation_config.json", {"eos_token_id": generation})
     assert read_config(copy).eos == wanted
 
@@ -108,7 +100,7 @@ OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() 
     {"rope_parameters": ABSENT, "rope_scaling": {**OLD_LLAMA3, "type": "yarn", "rope_type": "llama3"}}])
 def test_what_a_config_leaves_out_or_says_twice_is_as_in_hugging_face(tmp_path, changes):
     """A key that is absent from older files has Hugging Face's default; the dtype has Llama's, bfloat16."""
-    change_config(write_checkpoint(tmp_path, num_attention_heads=4, max_position_embeddings=8192), changes)
+    put(write_checkpoint(tmp_path, num_attention_heads=4, max_position_embeddings=8192), "config.json", changes)
     ours, theirs = read_config(tmp_path), AutoConfig.from_pretrained(tmp_path)
     for name, key in {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
                       "head_width": "head_dim", "norm_eps": "rms_norm_eps", "tied": "tie_word_embeddings"}.items():
@@ -169,7 +161,7 @@ generation_config.json | {"eos_token_id": "2"}    | generation_config.json: eos_
 generation_config.json | {"eos_token_id": ["2"]}  | generation_config.json: eos_token_id is .*; it must be the id
 generation_config.json | {"eos_token_id": [true]} | generation_config.json: eos_token_id is .*; it must be the id
 generation_config.json | {"eos_token_id": 2.0}    | generation_config.json: eos_token_id is .*; it must be the id
-model.safetensors | {"model.layers.1.mlp.up_proj.weight": null} | model.layers.1.mlp.up_proj.weight is missing
+model.safetensors | {"model.layers.1.mlp.up_proj.weight": "absent"} | model.layers.1.mlp.up_proj.weight is missing
 """
 NORM = "model.norm.weight"
 CHANGES = [

@@ -3,6 +3,7 @@ import random
 import re
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +11,10 @@ from core.text import split
 from pecan import bullets
 
 
-def texts(reply, complete=True):
-    return [" ".join(" ".join(reply[start:end] for start, end in spans).split()) for spans in bullets(reply, complete)]
+def in_brackets(reply, complete=True):
+    """The points of a reply, as "[one] [another]"."""
+    texts = (" ".join(reply[start:end] for start, end in spans) for spans in bullets(reply, complete))
+    return " ".join(f"[{' '.join(text.split())}]" for text in texts)
 
 
 SIGNS = ("* ", "- ", "・", "①", "12．", "三、", "（4）", "٣) ", "• ", "Ⅳ. ", "**7.** ", "\u200b* ", "\ufeff– ",
@@ -24,44 +27,44 @@ POINTS = st.lists(st.tuples(st.sampled_from(SIGNS), st.sampled_from(SCRIPTS)), m
 @given(st.sampled_from([*HEADINGS]), st.lists(st.tuples(st.sampled_from(SCRIPTS), POINTS)), st.booleans())
 def test_a_heading_begins_the_points_below_it(heading, outline, fenced):
     """In any script, with any sign. (With a colon before the first point it would be a preamble.)"""
-    lines, wanted = ["* first"], ["first"]
+    lines, wanted = ["* first"], ["[first]"]
     for title, points in outline:
         lines += ["", heading.format(title), *(f"  {sign}{text}" for sign, text in points)]
-        wanted += [f"{HEADINGS[heading].format(title)} {text}" for _, text in points]
-    assert texts("\n".join(["```", *lines, "```"] if fenced else lines)) == wanted
+        wanted += [f"[{HEADINGS[heading].format(title)} {text}]" for _, text in points]
+    assert in_brackets("\n".join(["```", *lines, "```"] if fenced else lines)) == " ".join(wanted)
 
 
-def test_bullets():
+@pytest.mark.parametrize("reply, points", [
     # Markers, and text that only looks like one.
-    assert texts("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11\n− 12\n→ 13\n· 14\n1、15") == [
-        *"123456789", *map(str, range(10, 16))]
-    assert texts("### 1. Life\nAnn left.\n## 2. Work\nShe bakes.") == ["Life Ann left.", "Work She bakes."]
-    assert texts("### 1. Ann\n## **2)** Bob\n# 3\n8.p.m.\n1.**B**") == ["Ann", "Bob", "3 8.p.m. 1.**B**"]
-    assert texts("* Ann left in\n1921. Ann\n-12 degrees\nso **bold**\n1.5\n---\n½ ©\n* two") == [
-        "Ann left in 1921. Ann -12 degrees so **bold** 1.5 --- ½ ©", "two"]
-
-    # A heading ends no point. With none below it, it is one. A sentence is no heading.
-    assert texts("* Bob kept it\n## Ending\n**Ann**\n* They met.\n  * At sea\n# End") == [
-        "Bob kept it", "Ending **Ann** They met.", "Ending **Ann** At sea", "End"]
-    assert texts("* Ann\n\t* left") == ["Ann left"], "a tab indents"
-    assert texts("**Only**") == ["**Only**"] and texts("# A\n\nb\n\nc") == ["A b c"]
-
+    ("* 1\n- 2\n• 3\n 4. 4\n12) 5\n– 6\n● 7\n+ 8\n**9.** 9\n(10) 10\n*11\n− 12\n→ 13\n· 14\n1、15",
+     "[1] [2] [3] [4] [5] [6] [7] [8] [9] [10] [11] [12] [13] [14] [15]"),
+    ("### 1. Life\nAnn left.\n## 2. Work\nShe bakes.", "[Life Ann left.] [Work She bakes.]"),
+    ("### 1. Ann\n## **2)** Bob\n# 3\n8.p.m.\n1.**B**", "[Ann] [Bob] [3 8.p.m. 1.**B**]"),
+    ("* Ann left in\n1921. Ann\n-12 degrees\nso **bold**\n1.5\n---\n½ ©\n* two",
+     "[Ann left in 1921. Ann -12 degrees so **bold** 1.5 --- ½ ©] [two]"),
+    # A heading ends no point. With none below it, it is one. A sentence is no heading. A tab indents.
+    ("* Bob kept it\n## Ending\n**Ann**\n* They met.\n  * At sea\n# End",
+     "[Bob kept it] [Ending **Ann** They met.] [Ending **Ann** At sea] [End]"),
+    ("* Ann\n\t* left", "[Ann left]"), ("**Only**", "[**Only**]"), ("# A\n\nb\n\nc", "[A b c]"),
     # Preamble and afterword go. All other text joins the bullet above it, or is a point by itself.
-    assert texts("**The summary:**\n\n* one\n\n* two\n\nI hope this helps.\n\n  Bye") == ["one", "two"]
-    assert texts("1. **Life**\n\n   Ann was born.\n\n2. **Work**\n\n   She bakes.\n\nI hope this helps!") == [
-        "**Life** Ann was born.", "**Work** She bakes."]
-    assert texts("Early life\nAnn was born.\n- She moved.\n\nWork\nShe bakes.") == [
-        "Early life Ann was born.", "She moved. Work She bakes."]
-    assert texts("- Ann\n- Bob\n\n \tcame.") == ["Ann", "Bob came."], "indented"
-    assert texts("1.\n\nAnn\n\n2.\n\nBob\n\nBye") == ["Ann", "Bob"], "a bullet below its marker is no afterword"
-    assert texts("  no bullet at all:\nin two lines \n") == ["no bullet at all: in two lines"]
+    ("**The summary:**\n\n* one\n\n* two\n\nI hope this helps.\n\n  Bye", "[one] [two]"),
+    ("1. **Life**\n\n   Ann was born.\n\n2. **Work**\n\n   She bakes.\n\nI hope this helps!",
+     "[**Life** Ann was born.] [**Work** She bakes.]"),
+    ("Early life\nAnn was born.\n- She moved.\n\nWork\nShe bakes.",
+     "[Early life Ann was born.] [She moved. Work She bakes.]"),
+    ("- Ann\n- Bob\n\n \tcame.", "[Ann] [Bob came.]"), ("1.\n\nAnn\n\n2.\n\nBob\n\nBye", "[Ann] [Bob]"),
+    ("  no bullet at all:\nin two lines \n", "[no bullet at all: in two lines]"),
+    # Empty bullets go.
+    ("* one\n*\n*   \n* two", "[one] [two]"), (" \n ", ""), ("*\n* \n2.", "")])
+def test_bullets(reply, points):
+    assert in_brackets(reply) == points
 
-    # Empty bullets, and a reply that was cut off.
-    assert texts("* one\n*\n*   \n* two") == ["one", "two"]
-    assert texts("") == texts(" \n ") == texts("*\n* \n2.") == []
-    assert texts("* one\n* tw", complete=False) == ["one"]
-    assert texts("* on", complete=False) == texts("*\n* on", complete=False) == ["on"]
-    assert texts("* one\n* two\n*", complete=False) == ["one", "two"], "the last bullet was cut before its text"
+
+@pytest.mark.parametrize("reply, points", [
+    ("* one\n* tw", "[one]"), ("* on", "[on]"), ("*\n* on", "[on]"), ("* one\n* two\n*", "[one] [two]")])
+def test_the_last_bullet_of_a_reply_that_was_cut_off_goes(reply, points):
+    """Unless it is the only one. It may have been cut before its text."""
+    assert in_brackets(reply, complete=False) == points
 
 
 def test_splitting_loses_no_word(tiny):

@@ -26,13 +26,12 @@ from folders import (
     R1,
     SEARCH,
     SHORT_HEADER,
+    SIZE,
     SPECIALS,
     SUMMARY,
     assert_refused,
     edit_added_tokens,
     listed,
-    put,
-    read,
     rows_of,
     write_bpe,
     write_llama,
@@ -145,7 +144,7 @@ def test_the_door_is_shut_where_a_token_joins_the_template_to_a_turn(tmp_path_fa
 
 def test_the_token_that_closes_a_turn_ends_a_reply(tmp_path):
     """Llama 3's first files name other tokens: <|end_of_text|>, where turns end with <|eot_id|>."""
-    write_checkpoint(tmp_path, vocab_size=600, eos_token_id=[1, 7])
+    write_checkpoint(tmp_path, vocab_size=SIZE, eos_token_id=[1, 7])
     write_bpe(tmp_path, LLAMA3)
     assert Llama.load(tmp_path, "cpu").config.eos == (1, 7, SPECIALS.index("<|eot_id|>"))
 
@@ -175,15 +174,13 @@ def test_a_document_cannot_smuggle_in_special_tokens(either):
     assert t.decode(t.encode(NASTY)) == NASTY and t.decode(special + t.encode("Tom")) == "Tom"
 
 
-@pytest.mark.parametrize("write", [write_bpe, write_sentencepiece,
-                                   partial(write_bpe, new=listed(["Kittenish"], special=False))])
-def test_a_tokenizer_fits_its_model(tmp_path, write):
+@pytest.mark.parametrize("write, last", [
+    (write_bpe, SIZE - 1), (write_sentencepiece, SIZE + CHAT.index("<|im_end|>")),
+    (partial(write_bpe, new=listed(["Kittenish"], special=False)), SIZE)])
+def test_a_tokenizer_fits_its_model(tmp_path, write, last):
     """The embeddings must have a row for each word, for each token of the template (in the second folder after all
     words), and for added words."""
     write(tmp_path)
-    t = Tokenizer(tmp_path)
-    words = t.plain.get_vocab(with_added_tokens=False).values()
-    last = max(*words, *t.encode("Kittenish"), t.special.token_to_id("<|im_end|>"))
     Tokenizer(tmp_path, last + 1)
     with pytest.raises(InputError, match=f"gives ids up to {last}, and vocab_size of config.json is {last}"):
         Tokenizer(tmp_path, last)
@@ -294,13 +291,6 @@ def test_golden_ids_of_llama_3(tmp_path):
 
 # --- damage ---------------------------------------------------------------------------------------------------------
 
-def no_merges(folder):
-    """Every letter is a token, so after a blank Yes and No begin with the same one."""
-    model = read(folder, "tokenizer.json")["model"]
-    put(folder, "tokenizer.json", {"model": model | {"merges": [], "ignore_merges": False}})
-    write_settings(folder, LLAMA2)
-
-
 # The vocabulary itself has <s>: a document that names it would become that token.
 WORDS = {"type": "WordLevel", "vocab": {"<s>": 0, "</s>": 1, "<unk>": 2}, "unk_token": "<unk>"}
 DAMAGE = r"""
@@ -321,7 +311,8 @@ tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"}
 """
 CHANGES = [("tokenizer.json", {"model": WORDS, "pre_tokenizer": {"type": "WhitespaceSplit"}},
             "<s> in a document's text would become"),
-           ("tokenizer.json", no_merges, "Yes and No begin with the same token"),
+           ("tokenizer.json", partial(write_bpe, template=LLAMA2, new=listed([" "], special=False)),
+            "Yes and No begin with the same token"),
            ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like"),
            ("tokenizer.model", partial(write_sentencepiece, user_defined=("  ",)), "tokenizer.model: not a BPE like")]
 # Templates, and what is said of them.
