@@ -85,15 +85,12 @@ def copy(folder, tmp_path):
 
 # --- BERT and MPNet -------------------------------------------------------------------------------------------------
 
-POOLING = "1_Pooling/config.json"
-CLS = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
-ST = "config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json"
-
-
 @pytest.mark.parametrize("files, mode, most", [
-    ({}, "mean", 10_000), ({POOLING: CLS}, "cls", 10_000), ({POOLING: {"pooling_mode": "cls"}}, "cls", 10_000),
-    ({ST[1]: {"max_seq_length": 3}, ST[2]: {"model_max_length": 7}}, "mean", 3),
-    ({ST[1]: {"max_seq_length": 10_000}}, "mean", 10_000), ({ST[2]: {"model_max_length": 4}}, "mean", 4)])
+    ({}, "mean", 10_000), ({"1_Pooling/config.json": {"pooling_mode": "cls"}}, "cls", 10_000),
+    ({"1_Pooling/config.json": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}}, "cls", 10_000),
+    ({"tokenizer_config.json": {"model_max_length": 4}}, "mean", 4),
+    ({"tokenizer_config.json": {"model_max_length": 7}, "sentence_bert_config.json": {"max_seq_length": 3}}, "mean", 3),
+    ({"sentence_bert_config.json": {"max_seq_length": 10_000}}, "mean", 10_000)])
 def test_vectors_equal_hugging_face(kind, copy, hf, files, mode, most):
     """One padded batch, and a sentence alone, give Hugging Face's hidden states, pooled. In float64 rounding is 1e-13,
     and a bug is larger. Sentences are cut, special tokens included, and at the end of the position table at the latest.
@@ -123,6 +120,7 @@ def test_flops_by_hand(kind, folder):
     assert encoder.flops == cost(10) + cost(3) + cost(11)
 
 
+OTHERS = "config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json"
 NULLS = dict.fromkeys(("prompts", "default_prompt_name", "do_lower_case", "max_seq_length", "x"))
 MORE = {"pooled_twice": True, "_ours": 1}
 
@@ -136,13 +134,15 @@ def with_a_head(folder):
 
 
 @pytest.mark.parametrize("files, named", [
-    *(({file: NULLS}, "") for file in ST),
-    *(({file: MORE}, f"{file}: not used: pooled_twice") for file in ("config.json", *ST)),
-    ({ST[0]: {"prompts": {"query": "who", "document": ""}}}, f"{ST[0]}: not used: prompts"),
-    ({ST[0]: {"prompts": {"query": ""}}}, ""), ({ST[1]: {"do_lower_case": True}}, ""),
+    *(({file: NULLS}, "") for file in OTHERS),
+    *(({file: MORE}, f"{file}: not used: pooled_twice") for file in ("config.json", *OTHERS)),
+    ({"config_sentence_transformers.json": {"prompts": {"query": "who", "document": ""}}},
+     "config_sentence_transformers.json: not used: prompts"),
+    ({"config_sentence_transformers.json": {"prompts": {"query": ""}}}, ""),
+    ({"sentence_bert_config.json": {"do_lower_case": True}}, ""),
     ({"model.safetensors": with_a_head}, ""),
     ({"modules.json": [{"type": f"sentence_transformers.models.{name}"} for name in (
-        "Transformer", "Pooling", "Normalize")], POOLING: {"pooling_mode": "mean"}}, "")])
+        "Transformer", "Pooling", "Normalize")], "1_Pooling/config.json": {"pooling_mode": "mean"}}, "")])
 def test_what_changes_no_vector(folder, copy, tiny, capsys, files, named):
     """A key that is null is not set. One that nobody knows, and prompts, which sentence-transformers' encode does not
     use by itself either, are named once. A folder may want small letters."""
@@ -155,9 +155,9 @@ def test_what_changes_no_vector(folder, copy, tiny, capsys, files, named):
 
 
 @pytest.mark.parametrize("file, options", [
-    *((ST[2], options) for options in ({}, {"do_lower_case": False}, {"strip_accents": False}, {
+    *(("tokenizer_config.json", options) for options in ({}, {"do_lower_case": False}, {"strip_accents": False}, {
         "tokenize_chinese_chars": False}, {"do_lower_case": False, "strip_accents": True})),
-    *((file, {"tokenizer_class": name, "do_lower_case": True}) for file in ("config.json", ST[2])
+    *((file, {"tokenizer_class": name, "do_lower_case": True}) for file in ("config.json", "tokenizer_config.json")
       for name in ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"))])
 @pytest.mark.parametrize("normalizer", [tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False),
                                         tokenizers.normalizers.NFC()])

@@ -291,8 +291,6 @@ def test_golden_ids_of_llama_3(tmp_path):
 
 # --- damage ---------------------------------------------------------------------------------------------------------
 
-# The vocabulary itself has <s>: a document that names it would become that token.
-WORDS = {"type": "WordLevel", "vocab": {"<s>": 0, "</s>": 1, "<unk>": 2}, "unk_token": "<unk>"}
 DAMAGE = r"""
 tokenizer.json        | "{\"model\": {\"type\": \"BPE\"}}" | tokenizer.json: not a readable
 tokenizer.model       | "x"                           | tokenizer.model: not a readable
@@ -309,8 +307,9 @@ tokenizer_config.json | {"chat_template": null}       | no chat template
 tokenizer_config.json | {"chat_template": ["x"]}      | tokenizer_config.json: chat_template is neither
 tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"} | cannot be rendered \(users only\)
 """
-CHANGES = [("tokenizer.json", {"model": WORDS, "pre_tokenizer": {"type": "WhitespaceSplit"}},
-            "<s> in a document's text would become"),
+WORDS = {"<s>": 0, "</s>": 1, "<unk>": 2}                                # so a document that names <s> would say it
+CHANGES = [("tokenizer.json", {"model": {"type": "WordLevel", "vocab": WORDS, "unk_token": "<unk>"},
+                               "pre_tokenizer": {"type": "WhitespaceSplit"}}, "<s> in a document's text would become"),
            ("tokenizer.json", partial(write_bpe, template=LLAMA2, new=listed([" "], special=False)),
             "Yes and No begin with the same token"),
            ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like"),
