@@ -308,7 +308,7 @@ tokenizer_config.json | {"chat_template": ["x"]}      | tokenizer_config.json: c
 tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"} | cannot be rendered \(users only\)
 """
 WORDS = {"<s>": 0, "</s>": 1, "<unk>": 2}                                # so a document that names <s> would say it
-CHANGES = [("tokenizer.json", {"model": {"type": "WordLevel", "vocab": WORDS, "unk_token": "<unk>"},
+CHANGES = [("tokenizer.json", {"model": {"type": "WordLevel", "vocab": WORDS, "unk_token": "<unk>"}, "added_tokens": [],
                                "pre_tokenizer": {"type": "WhitespaceSplit"}}, "<s> in a document's text would become"),
            ("tokenizer.json", partial(write_bpe, template=LLAMA2, new=listed([" "], special=False)),
             "Yes and No begin with the same token"),
