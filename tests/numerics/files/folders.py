@@ -110,6 +110,8 @@ SEARCH = (ASK[0] + QUESTION + ASK[1] + LINES, "Yes", ANSWER)
 CORPUS = [*SUMMARY, *SEARCH, "[INST] Yes [/INST] No Yes No\nYes\nNo", "👍 亀"] * 4
 
 
+# --- files and damage -----------------------------------------------------------------------------------------------
+
 def write(folder: Path, name: str, content):
     """Write bytes, a text, or a value as JSON."""
     (folder / name).parent.mkdir(exist_ok=True)
@@ -121,9 +123,7 @@ def read(folder: Path, name="config.json") -> dict:
     return json.loads((folder / name).read_text("utf-8"))
 
 
-# --- files and damage -----------------------------------------------------------------------------------------------
-
-def rows_of(table: str) -> list[list]:
+def rows_of(table: str) -> list[tuple]:
     """The rows (file, damage in JSON, words of the error) of a table in words, with | between blanks between the cells.
     """
     rows = [line.split(" | ") for line in table.strip().splitlines()]
