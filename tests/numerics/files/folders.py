@@ -107,7 +107,7 @@ LINES = "".join(f"\n* {text}" for text in NODES.values())
 SUMMARY = (SUMMARISE[0] + LINES + SUMMARISE[1],)                         # contents of the turns of the two prompts
 SEARCH = (ASK[0] + QUESTION + ASK[1] + LINES, "Yes", ANSWER)
 # A character of the last text shares its first bytes with others, so some tokens are two bytes of a character.
-CORPUS = [*SUMMARY, *SEARCH, "[INST] Yes [/INST] No Yes No\nYes\nNo", "👍 亀"] * 4
+CORPUS = [*SUMMARY, *SEARCH, "[INST] Yes [/INST] No Yes No\nYes\nNo", "👍 亀 " * 9] * 4
 
 
 # --- files and damage -----------------------------------------------------------------------------------------------
