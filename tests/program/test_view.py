@@ -7,14 +7,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-import torch
 from chromium import CONTRAST
 from runs import table
 
 from core.files import InputError
 from data import ENDS, read_text
 from encoders.token_mean import TokenMean
-from pecan import Graph, Node, Pecan, final_scores
+from pecan import Pecan, final_scores
 from view.ask import as_json, as_text, ask
 from view.page import main, page, write_page
 from view.recorder import STORY
@@ -39,21 +38,18 @@ CHANGED = [{}, {"confidence": .999999, "similarity": False}, {"attention": False
 
 @pytest.fixture(scope="module")
 def searched(prepared, question):
-    """The questions, settings and answers of six searches, the second with its own question. The traces lie beside the
+    """The questions, methods and answers of six searches, the second with its own question. The traces lie beside the
     graph."""
     method, document, path = prepared
-    settings = [replace(method.settings, **changed) for changed in CHANGED]
     questions = [question, question.replace("drink", "play"), *[question] * 4]
-    file = path.with_name("trace.jsonl")
-    answers = []
-    traces = []
-    for text, method.settings in zip(questions, settings):
-        answers.append(method.answer(document, text))
-        traces.append(trace_of(method, document, text, answers[-1], graph_beside(file, path)))
-    write_traces(file, traces)
-    method.settings = settings[0]
+    methods = [Pecan(method.model, method.encoder, replace(method.settings, **changed)) for changed in CHANGED]
+    answers = [method.answer(document, asked) for method, asked in zip(methods, questions)]
     assert [answer.end for answer in answers][1::2] == ["window", "nodes", "window"]
-    return questions, settings, answers
+
+    file = path.with_name("trace.jsonl")
+    write_traces(file, [trace_of(method, document, asked, answer, graph_beside(file, path))
+                        for asked, method, answer in zip(questions, methods, answers)])
+    return questions, methods, answers
 
 
 @pytest.fixture
@@ -61,18 +57,20 @@ def traces(searched, prepared):
     return read_traces(prepared[2].with_name("trace.jsonl"))
 
 
+def plain(record) -> dict:
+    """A dataclass as it comes back from JSON."""
+    return json.loads(json.dumps(asdict(record)))
+
+
 # --- traces ---------------------------------------------------------------------------------------------------------
 
 def test_a_trace_holds_what_ran(searched, prepared, traces):
-    _, document, _ = prepared
-    for trace, question, settings, answer in zip(traces, *searched, strict=True):
-        assert trace["answer"] == json.loads(json.dumps(asdict(answer)))
-        assert (trace["question"], trace["settings"]) == (question, asdict(settings))
-        nodes = [Node(node["level"], node["text"]) for node in trace["graph"]["nodes"]]
-        edges = list(map(tuple, trace["graph"]["edges"]))
-        assert Graph(nodes, edges, trace["graph"]["flops"]) == document.graph
+    for trace, question, method, answer in zip(traces, *searched, strict=True):
+        graph = trace["graph"] | plain(prepared[1].graph)
+        assert trace == trace | {"question": question, "settings": asdict(method.settings), "answer": plain(answer),
+                                 "graph": graph}
         assert all(trace["c"][step.node] == step.c for step in answer.trace if step.candidates)
-        assert sum(trace["lengths"][i] for i in answer.nodes) <= trace["room"] < settings.window
+        assert sum(trace["lengths"][i] for i in answer.nodes) <= trace["room"] < method.settings.window
 
     other = traces[0] | {"graph": traces[0]["graph"] | {"hash": "of another graph"}}
     assert [row["graph"] for row in data_of(page([*traces, other]))["questions"]] == [*[0] * 6, 1]
@@ -91,12 +89,10 @@ def test_each_answer_is_on_disk_at_once(question, tmp_path):
     assert [trace["question"] for trace in read_traces(file)] == [question, "Who is it?"]
 
 
-def test_a_trace_is_of_its_graph_alone(prepared, searched, tmp_path):
+def test_a_trace_is_of_its_graph_alone(prepared, traces, tmp_path):
     """Another file with the same nodes and edges may be of another code. (test_graph_file.py damages both files.)"""
-    for file in prepared[2].parent.iterdir():
-        shutil.copy(file, tmp_path)
-    graph = tmp_path / "graph.json"
-    graph.write_text(json.dumps(json.loads(graph.read_text())))
+    shutil.copytree(prepared[2].parent, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "graph.json").write_text(json.dumps(traces[0]["graph"]))
     with pytest.raises(InputError, match="graph.json: is not the graph of"):
         read_traces(tmp_path / "trace.jsonl")
 
@@ -131,10 +127,10 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
         assert f"{verb} story.txt." in err and "warning" not in err
         outputs.append(out)
     assert outputs[0] == as_text(answer, question, story.texts, False) + "\n"
-    steps = [asdict(step) | {"text": story.texts[step.node]} for step in answer.trace]
-    assert json.loads(outputs[1]) == json.loads(json.dumps({
+    steps = [plain(step) | {"text": story.texts[step.node]} for step in answer.trace]
+    assert json.loads(outputs[1]) == {
         "question": question, "answer": answer.text, "end": answer.end, "nodes": answer.nodes, "of": 83,
-        "tokens": answer.tokens, "flops": answer.flops, "steps": steps}))
+        "tokens": answer.tokens, "flops": answer.flops, "steps": steps}
     assert as_json(answer, "Où?", story.texts).isascii(), "a terminal need not know more"
     Path("book.txt").write_text("It was the best of times, it was the worst of times.")
     assert ask(["book.txt", question]) == 0 and "warning: " in capsys.readouterr().err
@@ -150,10 +146,12 @@ def data_of(html: str) -> dict:
 # --- the page, in a browser -----------------------------------------------------------------------------------------
 
 @pytest.mark.slow
-def test_every_figure_of_every_step(show, traces, searched):
+def test_every_figure_of_every_step(show, prepared, searched, traces):
     """Each figure is there with four digits, amounts of attention in units of a power of ten. What enters a node adds
     up to its z, and z, c and the sums to its score.
     """
+    document = prepared[1]
+    E = document.graph.E.tolist()
     run = show(page(traces))
 
     def texts(selector):
@@ -162,37 +160,34 @@ def test_every_figure_of_every_step(show, traces, searched):
     def values(selector, unit=1):
         return [pytest.approx(float(text) * unit, rel=6e-4) for text in texts(selector)]
 
-    for n, (trace, answer) in enumerate(zip(traces, searched[2])):
+    for n, (trace, method, answer) in enumerate(zip(traces, *searched[1:])):
         run(f"choose({n})")
         unit = 10 ** run("return exponent")
         assert all(row.r < 100 * unit for row in answer.trace)
-        nodes, edges = trace["graph"]["nodes"], trace["graph"]["edges"]
-        both = trace["settings"]["attention"] and trace["settings"]["similarity"]
+        attention, similarity = method.settings.attention, method.settings.similarity
         for number, step in enumerate(answer.trace, 1):
             run(f"show({number})")
             read = answer.trace[:number][::-1]
             candidates = step.candidates or []
-            assert texts("#reads") == [nodes[step.node]["text"]]
-            ids, z, scores = zip(*candidates) if candidates else ((), (), ())
-            assert values("#candidates .score", 1 if trace["settings"]["similarity"] else unit) == list(scores)
-            assert values("#candidates .z-value", unit) == list(z)
-            assert values("#candidates .c-value") == [trace["c"][i] for i in ids]
+            assert texts("#reads") == [document.texts[step.node]]
+            assert values("#candidates .score", 1 if similarity else unit) == [score for _, _, score in candidates]
+            assert values("#candidates .z-value", unit) == [z for _, z, _ in candidates]
+            assert values("#candidates .c-value") == [trace["c"][i] for i, _, _ in candidates]
             assert values("#relevance .r", unit) == [row.r for row in read]
             assert values("#relevance .attention", unit) == [row.to_query for row in read]
             assert values("#verdict .p_yes") == [step.p_yes] * bool(step.verdict)
             assert values("#spent span") == [number, step.tokens, step.flops / 1e9, step.cached]
 
-            r = {row.node: row.r for row in read[1:] if candidates}
-            parts = sorted(((r[i] * e, i) for i, j, e in edges if j == step.node and i in r), reverse=True)
+            entering = [(row.r * E[row.node][step.node], row.node) for row in read[1:] if candidates]
+            parts = sorted((part for part in entering if part[0]), reverse=True)
             assert values("#inflow .part", unit) == [part for part, _ in parts]
             assert values("#inflow-sum .z-sum", unit) == [step.z] * bool(parts)
-            if candidates and both:
-                (sum_z,), (sum_c,) = texts("#formula .sum-z"), texts("#formula .sum-c")
+            if candidates and attention and similarity:
+                sum_z, sum_c = map(float, texts("#formula .sum-z, #formula .sum-c"))
                 for i, z, score in candidates:
-                    share_c = max(trace["c"][i], 0) / float(sum_c)
-                    assert z / unit / float(sum_z) + share_c == pytest.approx(score, rel=2e-3)
-            if parts and parts[0][0] > .99 * step.z and step.c <= 0 and both:
-                assert f"above all from #{parts[0][1]}" in texts("#says")[0]
+                    assert z / unit / sum_z + max(trace["c"][i], 0) / sum_c == pytest.approx(score, rel=2e-3)
+                if parts and parts[0][0] > .99 * step.z and step.c <= 0:
+                    assert f"above all from #{parts[0][1]}" in texts("#says")[0]
         run(f"show({number + 1})")
         assert texts("#answer, #end") == [answer.text, ENDS[answer.end]]
 
@@ -205,21 +200,18 @@ def would_be_read(trace, E, number, struck):
     """The node that pecan.final_scores puts first, of those that fit, at a step without what is struck out."""
     if {"attention", "similarity"} <= struck:
         return None
-    step, before = trace["answer"]["trace"][number], trace["answer"]["trace"][:number]
-    E, r = E.clone(), torch.zeros(len(E), dtype=torch.float64)
-    for row in before:
-        r[row["node"]] = row["r"]
+    before = trace["answer"]["trace"][:number]
+    read = [step["node"] for step in before]
+    E, r, attention = E.clone(), E.new_zeros(len(E)), E.new_zeros(len(E))
+    r[read], attention[read] = (E.new_tensor([step[name] for step in before]) for name in ("r", "to_query"))
     if "edge" in struck:
-        E[(r * E[:, step["node"]]).argmax(), step["node"]] = 0
-    if "position" in struck:
-        for row in before:
-            r[row["node"]] = row["to_query"]
-    _, score = final_scores(E, r, torch.tensor(trace["c"], dtype=torch.float64), "attention" not in struck,
-                            "similarity" not in struck)
-    room = trace["room"] - sum(trace["lengths"][row["node"]] for row in before)
-    read = {row["node"] for row in before}
+        node = trace["answer"]["trace"][number]["node"]
+        E[(r * E[:, node]).argmax(), node] = 0
+    _, score = final_scores(E, attention if "position" in struck else r, E.new_tensor(trace["c"]),
+                            "attention" not in struck, "similarity" not in struck)
+    room = trace["room"] - sum(trace["lengths"][i] for i in read)
     fit = [i for i, length in enumerate(trace["lengths"]) if length <= room and i not in read]
-    return max(fit, key=lambda i: (score[i].item(), -i))
+    return max(fit, key=lambda i: score[i])
 
 
 def test_what_would_be_read_if_something_were_struck_out(show, prepared, traces):
@@ -244,10 +236,8 @@ def test_what_would_be_read_if_something_were_struck_out(show, prepared, traces)
 def test_where_reading_would_end(show, prepared, question, traces):
     """For fifty pairs of t_p and t_n, reading ends where a search with them ends. Some t_p equal a p_yes."""
     method, document, _ = prepared
-    steps = traces[-1]["answer"]["trace"]
-    checks = sorted(step["p_yes"] for step in steps if step["p_yes"] is not None)
-    thresholds = [0, .5, .9, .99, .9999, *checks[::max(1, len(checks) // 5)][-5:]]
-    assert len(thresholds) == 10
+    checks = [step["p_yes"] for step in traces[-1]["answer"]["trace"] if step["p_yes"] is not None]
+    thresholds = [0, .5, .9, .99, .9999, *sorted(checks)[-5:]]
     run = show(page(traces[-1:]))
     for confidence, patience in itertools.product(thresholds, (1, 2, 3, 5, 8)):
         search = method.search(document, question)
@@ -266,14 +256,12 @@ def test_where_reading_would_end(show, prepared, question, traces):
 def test_where_the_answer_stands(show, traces, said, texts, stands):
     """In the read nodes that have it as whole words, the one with the largest r first; Yes and No stand nowhere."""
     trace = traces[0]
-    steps = sorted(trace["answer"]["trace"], key=lambda step: -step["r"])
-    for node in trace["graph"]["nodes"]:
-        node["text"] = "-"
-    for text, step in zip(texts.split(" / "), steps):
-        trace["graph"]["nodes"][step["node"]]["text"] = text
     trace["answer"]["text"] = said
+    nodes = [step["node"] for step in sorted(trace["answer"]["trace"], key=lambda step: -step["r"])]
+    for i, text in itertools.zip_longest(nodes, texts.split(" / "), fillvalue="-"):
+        trace["graph"]["nodes"][i]["text"] = text
     run = show(page([trace]))
-    assert run("return evidence().nodes") == [steps[int(k)]["node"] for k in stands.split()]
+    assert run("return evidence().nodes") == [nodes[int(k)] for k in stands.split()]
     says = run("show(query.steps.length + 1); return by('says').textContent")
     assert (" stands in " in says) == bool(stands)
 
