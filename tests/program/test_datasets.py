@@ -94,33 +94,30 @@ def test_a_row_of_each_layout(tmp_path, file):
 
 
 def test_narrativeqa(tmp_path):
-    """Stories may be HTML, gzipped, in another encoding, or begin with a byte order mark or a script.
+    """Stories may be gzipped, in another encoding, or begin with a byte order mark.
 
     A story that cannot be read, whatever it raises, costs itself alone. PATH:SET reads one of the three sets.
     """
-    page = b"<html><title>T</b>U</title><style>p</style><script>var</script><pre>INT. MILL<br><b>ANN</b> enters.</pre>"
-    stories = {"z": b"\xef\xbb\xbfThe mill stood.", "b": page, "c": gzip.compress("Élan said Ann.".encode()),
-               "d": "“Café” é".encode("cp1252") + b"\x81" + "é".encode(),
-               "i": b"\x1f\x8bbroken", "k": b"A\0nn left"}
+    stories = {"b": b"\xef\xbb\xbf<p>The mill stood.", "c": gzip.compress("Élan said Ann.".encode()),
+               "d": "“Café” é".encode("cp1252") + b"\x81" + "é".encode(), "i": b"\x1f\x8bbroken", "k": b"A\0nn left"}
     folder = tmp_path / "n:q"
     folder.mkdir()
     for name, content in stories.items():
         (folder / f"{name}.content").write_bytes(content)
-    rows = [f'{name},test,"Who, then?",Ann,Ann Lee,x\n{name},test,Where?,At home,Home,x\n' for name in [*stories, "e"]]
-    rows += ["z,test,Who, then?,Ann,Ann Lee,x\n"]           # without quotes
+    rows = [f'{name},test,"Who, then?",Ann,Ann Lee,x\n' for name in [*"bcdik", "missing"]]
+    rows += ["b,train,Where?,At home,Home,x\n", "c,test,Who, then?,Ann,Ann Lee,x\n"]           # the last without quotes
     path = folder / "qaps.csv"
     path.write_text("document_id,set,question,answer1,answer2,question_tokenized\n" + "".join(rows), "utf-8-sig")
     dataset = Dataset(folder)
     assert dataset.name == "NarrativeQA"
-    assert [" ".join(document.passages[0].split()) for document in dataset.documents] == [
-        "The mill stood.", "INT. MILL ANN enters.", "Élan said Ann.", "“Café” é\ufffdé"]
-    assert [(q.id, q.text, q.answers) for q in dataset.documents[1].questions] == [
-        ("b-4", "Who, then?", ["Ann", "Ann Lee"]), ("b-5", "Where?", ["At home", "Home"])], "the row's number"
+    assert [document.passages[0].strip() for document in dataset.documents] == [
+        "The mill stood.", "Élan said Ann.", "“Café” é\ufffdé"]
+    assert [(q.id, q.text, q.answers) for q in dataset.documents[0].questions] == [
+        ("b-2", "Who, then?", ["Ann", "Ann Lee"]), ("b-8", "Where?", ["At home", "Home"])], "the row's number"
     assert {*counts(dataset)} >= {
         "a document whose story is missing", "a row of another form", "a row with too many columns"}
 
-    path.write_bytes(path.read_bytes().replace(b"z,test", b"z,train"))
-    assert [document.id for document in Dataset(f"{folder}:train").documents] == ["z"]
+    assert Dataset(f"{folder}:train").questions == ["b-8"]
     with pytest.raises(InputError, match="NarrativeQA's 'dev'"):
         Dataset(f"{folder}:dev")
     path.write_text("document_id,question\nd,Who?\n")
@@ -132,6 +129,7 @@ FRAMES = "if (window!= top)\ntop.location.href=location.href\n"     # IMSDb's sc
 
 
 @pytest.mark.parametrize("story, wanted", [
+    ("<html><title>T</b>U</title><style>p</style><script>var</script><pre>Ann<br><b>left</b>.</pre>", "Ann left."),
     (f"\n{FRAMES}// -->\nThe mill.", "The mill."), (f"<!-- /* Break-out */\n\n{FRAMES}// --> The mill.", "The mill."),
     (f"<pre><script>\n<b><!--\n</b>{FRAMES}<b>// -->\n</b></script>The mill.", "The mill."),
     ("if (window) winds blow", "if (window) winds blow"), ("variable <b> winds\n\nblow", "variable <b> winds blow"),
