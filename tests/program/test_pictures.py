@@ -22,14 +22,12 @@ def summary(n):
 @pytest.fixture
 def draw(tmp_path, monkeypatch):
     """A function that shows the runs of data sets, and returns the figures. Their files are there, and no others."""
-    from matplotlib import pyplot
-
-    def show(table, runs):
+    def show(table, **runs):
         figures = []
-        monkeypatch.setattr(pyplot, "close", figures.append)
+        monkeypatch.setattr("matplotlib.pyplot.close", figures.append)
         options = Namespace(table=table, output=tmp_path, pictures=True, json=True, question_again=False)
-        command_line.show(options, {name: {"runs": runs[name]} for name in runs}, [])
-        assert {path.name for path in tmp_path.glob("picture*.svg")} == {
+        command_line.show(options, {name: {"runs": of} for name, of in runs.items()}, [])
+        assert {path.name for path in tmp_path.glob("*.svg")} == {
             f"picture-{table}-{name}.svg" for name in runs if runs[name]}
         return figures
     return show
@@ -51,7 +49,7 @@ def test_no_whisker_is_below_0():
 def test_the_sweep(draw):
     """Values of t_n that were not run are left out. A data set over which nothing was run has no picture."""
     runs = {row.name: summary(n) for n, row in enumerate(PATIENCE, 1) if n != 5}
-    figure, = draw("patience", {"none": {}, "mine": runs})
+    figure, = draw("patience", none={}, mine=runs)
     for axis, name in zip(figure.axes, ("f1", "flops"), strict=True):
         assert axis.containers[0].lines[0].get_xydata().tolist() == [
             [n, summary(n)[name]] for n in (1, 2, 3, 4, 6, 7, 8)]
@@ -61,7 +59,7 @@ def test_the_sweep(draw):
 
 def test_the_histogram(draw):
     """Each data set has its own. The mean has its interval, and the published mean is next to it."""
-    figures = draw("nodes", {"HotpotQA": {"pecan": summary(0)}, "mine": {"pecan": summary(1)}})
+    figures = draw("nodes", HotpotQA={"pecan": summary(0)}, mine={"pecan": summary(1)})
     for n, (figure, means) in enumerate(zip(figures, ({18, 17}, {19}), strict=True)):
         axis, = figure.axes
         assert {round(bar.get_center()[0], 6): bar.get_height() for bar in axis.patches} == {10: 3, 30: 4}
