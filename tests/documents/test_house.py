@@ -10,9 +10,6 @@ from test_readme import LISTED, ROOT
 # From the ground up. The last two stand side by side.
 STOREYS = "core", "data", "model", "llama", "encoders", "pecan", "baselines", "evaluation", "eval", "view tiny"
 
-# The one circle: `python pecan.py` has its command line in view/, which imports the method.
-CIRCLE = (Path("pecan.py"), Path("view/ask.py"))
-
 # The program's Python files, without the tests.
 FILES = [Path(name) for name in LISTED if name.endswith(".py") and not name.startswith("tests/")]
 
@@ -32,8 +29,9 @@ def imports(file: Path) -> set[Path]:
 def test_imports_lead_down():
     """A file imports from lower storeys or its own folder, and never in a circle, but for the one that is named."""
     graph = {file: imports(file) for file in FILES}
-    assert Path("core/settings.py") in graph[Path("pecan.py")], "imports are not found"
-    graph[CIRCLE[0]].remove(CIRCLE[1])
+
+    # The one circle: `python pecan.py` has its command line in view/, which imports the method.
+    graph[Path("pecan.py")].remove(Path("view/ask.py"))
     storeys = {folder: n for n, names in enumerate(STOREYS) for folder in names.split()}
     for file, others in graph.items():
         for other in others:

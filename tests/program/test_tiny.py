@@ -14,12 +14,6 @@ from tiny.facts import held_out
 
 TINY = EMBEDDED.parent
 
-
-@pytest.fixture(scope="module", params=["test", "larger"])
-def documents(request):
-    return read_jsonl(TINY / f"{request.param}.jsonl")
-
-
 # --- the world ------------------------------------------------------------------------------------------------------
 
 def test_a_world_states_its_facts():
@@ -45,9 +39,10 @@ def test_the_held_out_files_are_what_the_generator_writes(tmp_path, monkeypatch)
         assert written == kept[:lines]
 
 
-def test_every_fact_is_held_out_and_every_question_is_answered_by_its_evidence(tiny, documents):
+@pytest.mark.parametrize("name", ["test", "larger"])
+def test_every_fact_is_held_out_and_every_question_is_answered_by_its_evidence(tiny, name):
     """Every word is a token of the model."""
-    for document in documents:
+    for document in read_jsonl(TINY / f"{name}.jsonl"):
         posts = posts_in(document.passages)
         stated = [facts_in([passage], posts) for passage in document.passages]
         told = [fact for fact in set().union(*stated) if fact.relation not in ("town", "job")]
