@@ -196,40 +196,40 @@ NAMES = "attention", "similarity", "position", "edge"
 CHIPS = [set(chips) for n in range(5) for chips in itertools.combinations(NAMES, n)]
 
 
-def would_be_read(trace, E, number, struck):
-    """The node that pecan.final_scores puts first, of those that fit, at a step without what is struck out."""
+def would_be_read(search, node, struck):
+    """The node that pecan.final_scores puts first, of those that fit, without what is struck out. `node` was read."""
     if {"attention", "similarity"} <= struck:
         return None
-    before = trace["answer"]["trace"][:number]
-    read = [step["node"] for step in before]
-    E, r, attention = E.clone(), E.new_zeros(len(E)), E.new_zeros(len(E))
-    r[read], attention[read] = (E.new_tensor([step[name] for step in before]) for name in ("r", "to_query"))
+    E, r = search.E.clone(), search.r.clone()
     if "edge" in struck:
-        node = trace["answer"]["trace"][number]["node"]
         E[(r * E[:, node]).argmax(), node] = 0
-    _, score = final_scores(E, attention if "position" in struck else r, E.new_tensor(trace["c"]),
-                            "attention" not in struck, "similarity" not in struck)
-    room = trace["room"] - sum(trace["lengths"][i] for i in read)
-    fit = [i for i, length in enumerate(trace["lengths"]) if length <= room and i not in read]
+    if "position" in struck:
+        for step in search.trace:
+            r[step.node] = step.to_query
+    _, score = final_scores(E, r, search.c, "attention" not in struck, "similarity" not in struck)
+    fit = [i for i, length in enumerate(search.lengths) if length <= search.room and i not in search.visited]
     return max(fit, key=lambda i: score[i])
 
 
-def test_what_would_be_read_if_something_were_struck_out(show, prepared, traces):
+def test_what_would_be_read_if_something_were_struck_out(show, prepared, searched, traces):
     """The page's winner is that of pecan.final_scores, for every step and all chips. With none struck out it is the
     node that was read.
     """
     run = show(page(traces))
-    for n, trace in enumerate(traces):
+    for n, (question, method, answer) in enumerate(zip(*searched)):
         found = run("""choose(arguments[0]);
             return query.steps.map((step, k) => arguments[1].map(chips => {
                 [at, struck] = [k + 1, new Set(chips)];
                 return step.candidates ? winner() ?? null : -1;
             }))""", n, list(map(list, CHIPS)))
-        off = {name for name in ("attention", "similarity") if not trace["settings"][name]}
-        for number, (step, winners) in enumerate(zip(trace["answer"]["trace"], found)):
-            if step["candidates"]:
-                assert winners == [would_be_read(trace, prepared[1].graph.E, number, struck) for struck in CHIPS]
-                assert winners[CHIPS.index(off)] == step["node"]
+        off = {name for name in ("attention", "similarity") if not getattr(method.settings, name)}
+        search = method.search(prepared[1], question)
+        search.start()
+        for step, winners in zip(answer.trace, found):
+            if step.candidates:
+                assert winners == [would_be_read(search, step.node, struck) for struck in CHIPS]
+                assert winners[CHIPS.index(off)] == step.node
+                search.next()
 
 
 @pytest.mark.slow
