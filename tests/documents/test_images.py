@@ -67,16 +67,6 @@ def real() -> str:
     return page(read_traces(REAL.with_suffix(".jsonl")))
 
 
-def make(browser, folder: Path):
-    """Write the pages and the pictures. A picture holds the text of its part."""
-    REAL.write_text(real(), encoding="utf-8")
-    SEARCH.write_text(searched(), encoding="utf-8")
-    for file, picture, text in pictures(browser, folder):
-        note = PngImagePlugin.PngInfo()
-        note.add_itxt("Description", text)
-        Image.open(io.BytesIO(picture)).convert("RGB").save(file, optimize=True, pnginfo=note)
-
-
 def test_the_page_of_a_search_is_the_one_that_is_made():
     """If it is not, run this file. docs/search.html is small, and opens at the step that reads the answer's source."""
     assert REAL.read_text(encoding="utf-8") == real()
@@ -95,7 +85,12 @@ def test_pictures_have_the_text_of_todays_pages(browser, tmp_path):
 
 
 if __name__ == "__main__":
+    REAL.write_text(real(), encoding="utf-8")
+    SEARCH.write_text(searched(), encoding="utf-8")
     with TemporaryDirectory() as temporary:
         window = open_browser(temporary)
-        make(window, Path(temporary))
+        for file, picture, text in pictures(window, Path(temporary)):
+            note = PngImagePlugin.PngInfo()
+            note.add_itxt("Description", text)              # so that a test sees whether a picture is of today
+            Image.open(io.BytesIO(picture)).convert("RGB").save(file, optimize=True, pnginfo=note)
         window.quit()
