@@ -83,19 +83,6 @@ def test_graphs_of_any_code(tiny, settings, tmp_path):
     assert any_of(path) == path and read_kept(path)["code"] == method.code()
 
 
-def test_a_second_builder_is_refused(tmp_path):
-    """It is refused whatever it builds. The first goes on and leaves no file; then another may build."""
-    path = tmp_path / "g.json"
-    for construction in ("a", "b"):
-        first, second = Memory(construction, path), Memory("a", path)
-        with pytest.raises(Wanted):
-            first.ask(["?"])
-        with pytest.raises(InputError, match="g.json: another run is writing there; wait for it"):
-            second.ask(["?"])
-        first.done()
-        assert not list(tmp_path.iterdir())
-
-
 def test_a_graph_that_another_run_builds_is_waited_for(tmp_path):
     """Others are built meanwhile; one that fails here is left to the other run, which may wait for it. Two runs that
     share their graphs both get all of them."""
