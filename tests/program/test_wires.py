@@ -26,7 +26,7 @@ import eval as command
 import llama
 import pecan
 from core.files import InputError
-from core.settings import Settings
+from core.settings import Settings, resolve
 from data import Answer
 from encoders import sbert
 from encoders.token_mean import TokenMean
@@ -259,6 +259,7 @@ def planned(line: str, dataset: str = "mine") -> dict:
 
 
 # The command line, the data set, the row, and what differs from the settings of the model (TINY, or those of PECAN).
+# Each source overrides those before it: pecan.json, the paper, options, the row.
 # t_p is Appendix E's. The answer's length is LongBench's, not the checkpoint's. GARLIC has no t_p: it follows the
 # likelier word. The whole document's window is the model's length, at most 100,000 tokens, and no other method's; a
 # builder limits none. Options override all of them but what makes a row this row.
@@ -295,6 +296,24 @@ def test_the_settings_of_a_row(files, monkeypatch, line, dataset, row, changes):
     found = asdict(planned(line, dataset)[row].settings)
     base = vars(Settings() if "--model" in line else BASE)
     assert ", ".join(f"{name} {value}" for name, value in found.items() if value != base[name]) == changes
+
+
+@pytest.mark.parametrize("name, value, said", table("""
+    chunk         | "8"    | chunk is '8'; it must be a whole number from 1 to
+    window        | true   | window is True
+    patience      | 0      | patience is 0
+    fixed_nodes   | -1     | fixed_nodes is -1
+    answer_tokens | 1e999  | not valid JSON
+    batch         | 1.5    | batch is 1.5
+    tree          | 1      | tree is 1; it must be true or false
+    similarity    | []     | similarity is
+    confidence    | 1      | confidence is 1; it must be a number of at least 0 and below 1
+    summary_share | 0      | summary_share is 0
+    windw         | 8      | unknown setting windw"""))
+def test_a_bad_value_in_pecan_json(tmp_path, name, value, said):
+    (tmp_path / "pecan.json").write_text(f'{{"{name}": {value}}}')
+    with pytest.raises(InputError, match=f"pecan.json: {said}"):
+        resolve(tmp_path, 100_000)
 
 
 def test_a_window_is_no_longer_than_any_model_was_made_for(files, monkeypatch):
