@@ -1,4 +1,4 @@
-"""Runs of the evaluation: what a user sees, resuming, several processes, mistakes, kills."""
+"""Runs of the evaluation: what a user sees, resuming, several processes, failures, kills."""
 import itertools
 import json
 import os
@@ -219,51 +219,6 @@ def test_only_torchrun_makes_a_team(monkeypatch):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "3"), ("TORCHELASTIC_RUN_ID", "none")):
         monkeypatch.setenv(name, value)
     assert vars(Team()) == {"rank": 0, "size": 1, "local_rank": 3}
-
-
-# --- mistakes -------------------------------------------------------------------------------------------------------
-
-# What follows eval.py, and what its error says.
-MISTAKES = """
---method magic                            | magic: unknown
---dataset no.jsonl                        | no.jsonl
---limit -3                                | --limit is -3
---dataset tiny/test.jsonl tiny/test.jsonl | have the same name; run them one by one
---dry-run --dragon no/such/model tiny     | no such folder
---dry-run --encoder no/such/m             | no such folder
---scorer no/such/m                        | no such folder
---window 100 --method pecan               | window 100 is too small
---score no.jsonl                          | no.jsonl
---top 3 --method bm25                     | --top 3
---top 0 --method bm25-x                   | --top is 0
---graphs README.md                        | README.md
---output README.md                        | README.md
---table 2                                 | --searcher
---searcher m                              | --table 2
---method bm25-x                           | run PECAN too
---table systems --method bm25             | --method bm25: unknown here
---model  --json                           | model is blank
---table 2 --searcher x/m --searcher y/m@v | x/m y/m@v have the same name
---model tests                             | config.json: cannot
---pictures --table A3                     | --pictures draws --table patience or nodes
---table 1 --nodes 5                       | --nodes cannot
---table patience --patience 2             | --patience cannot
---table 3 --method pecan                  | --method cannot
---nodes 3 --patience 4                    | --nodes reads a fixed number
---nodes 3 --confidence 0                  | --nodes reads a fixed number
---confidence nan                          | confidence is nan
---without attention --without similarity  | cannot both be off
---table nodes --without graph             | --without cannot
---table 2 --searcher s --builder m        | --builder cannot
-"""
-
-
-@pytest.mark.parametrize("line, words", table(MISTAKES))
-def test_mistakes_are_one_line_and_exit_code_2(tmp_path, monkeypatch, line, words):
-    monkeypatch.chdir(ROOT)
-    done = run("--limit", 1, "--output", tmp_path / "r", *line.split(" "), code=2)
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert done.stdout == "" and len(errors) == 1 and words in errors[0]
 
 
 # --- what can go wrong ----------------------------------------------------------------------------------------------
