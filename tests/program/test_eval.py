@@ -26,8 +26,6 @@ from evaluation.answers import Predictions
 from evaluation.team import Team
 from model.tokenizer import Tokenizer
 
-ROWS = [json.loads(line) for line in EMBEDDED.read_text().splitlines()[:3]]         # documents of the embedded set
-
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
@@ -35,8 +33,9 @@ def three(tmp_path_factory):
 
     (Many answers are in the missing parts; these tests do not need them.)
     """
+    rows = map(json.loads, EMBEDDED.read_text().splitlines()[:3])
     return write_lines(tmp_path_factory.mktemp("three") / "embedded.jsonl", [
-        row | {"passages": row["passages"][:8], "questions": row["questions"][:4]} for row in ROWS])
+        row | {"passages": row["passages"][:8], "questions": row["questions"][:4]} for row in rows])
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +93,14 @@ def test_a_run_goes_on_where_it_stopped(go, undisturbed, tmp_path):
 def test_two_runs_on_one_folder(tmp_path, monkeypatch):
     """The second run is refused. A run holds the lock until it ends."""
     arguments = "--limit", 1, "--method", "bm25", "--output", tmp_path
-    lock = FileLock(tmp_path / "results.lock")
-    with lock:
+    file = tmp_path / "results.lock"
+    with FileLock(file):
         assert "another run is writing there" in run(*arguments, code=2).stderr
 
     held = []
-    monkeypatch.setattr(command_line, "show", lambda *_: held.append(Path(lock.lock_file).exists()))
+    monkeypatch.setattr(command_line, "show", lambda *_: held.append(file.exists()))
     run(*arguments)
-    assert held == [True] and not Path(lock.lock_file).exists()
+    assert held == [True] and not file.exists()
 
 
 def test_other_settings_do_not_mix(tmp_path, monkeypatch):
@@ -187,28 +186,25 @@ def test_what_fails_does_not_end_the_run(tmp_path, monkeypatch):
     """The other methods, questions and data sets go on, the tables are printed, and the exit code is 1.
 
     Two of the failing methods ask for a petabyte of memory. PECAN fails on one of the two data sets, whose table then
-    comes without a comparison. If no question at all is answered, there is no table, and the exit code is 2.
+    comes without a comparison.
     """
     monkeypatch.setitem(sys.modules, "umap", None)
     for method, name in ((BM25, "read"), (Dense, "make")):
         monkeypatch.setattr(method, name, lambda *_, **__: torch.empty(1 << 50))
-    long, longer = (ROWS[0]["questions"][1] | {"question": "Who " * n} for n in (350, 500))
-    paths = [write_lines(tmp_path / f"{name}.jsonl", [ROWS[0] | {"passages": ["Ann came."], "questions": questions}])
-             for name, questions in (("good", [ROWS[0]["questions"][0], longer]), ("bad", [long]))]
-    arguments = "--dataset", *paths, "--output", tmp_path / "r", "--method"
-    done = run(*arguments, "pecan,raptor-ct,whole,sbert,bm25", "--json", code=1)
+    asked = {"good": ["Who came?", "Who " * 500], "bad": ["Who " * 350]}
+    paths = [write_lines(tmp_path / f"{name}.jsonl", [{"id": "d", "text": "Ann came.", "questions": [
+        {"question": text, "answers": ["Ann"]} for text in texts]}]) for name, texts in asked.items()]
+    done = run("--dataset", *paths, "--output", tmp_path / "r", "--method", "pecan,raptor-ct,whole,sbert,bm25",
+               "--json", code=1)
     found = json.loads(done.stdout)
     good, bad = (found["data"][name]["runs"] for name in ("good", "bad"))
     assert [*good] == ["pecan", "whole"] and good["whole"]["difference"]
     assert [*bad] == ["whole"] and "difference" not in bad["whole"] and bad["whole"]["n"] == 1
-    for words in ("RAPTOR-CT Top-5 on good: RAPTOR clusters", "BM25 Top-5 on good: question test-0-0 of document",
-                  "question test-0-1 of document test-0: window", "PECAN on bad: question test-0-1 of document"):
+    for words in ("RAPTOR-CT Top-5 on good: RAPTOR clusters", "BM25 Top-5 on good: question d-0 of document d",
+                  "question d-1 of document d: window", "PECAN on bad: question d-0 of document d"):
         assert f"\nnot answered: {words}" in done.stderr and words in str(found["not answered"])
     assert "out of memory (" in done.stderr
     assert not (tmp_path / "r" / "bad" / "pecan.jsonl").exists(), "it would bind the next run to these settings"
-
-    nothing = run(*arguments, "raptor-ct", code=2)
-    assert nothing.stdout == "" and "\nerror: RAPTOR-CT Top-5 on good: " in nothing.stderr
 
 
 def test_a_full_disk_ends_the_run(go, tmp_path):
