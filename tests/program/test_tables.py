@@ -3,7 +3,6 @@ import itertools
 import json
 import re
 import shutil
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -37,9 +36,10 @@ def test_a_line_of_predictions(tmp_path):
         "construction_counts": {"calls": 11, "refused": 12}, "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
 
 
-# Each column and its cell for the four answers below.
+# Each column and its cell for the four answers below (of the intervals, for others that are easier to read).
 CELLS = """
 F1             | 75.0
+95 %           | 12.3-56.8
 EM             | 25.0
 accuracy       | 0.0
 ROUGE-L        | 50.0
@@ -82,8 +82,7 @@ def test_a_summary_by_hand():
     assert found["difference"] == metrics.difference(ANSWERS, pecan) != metrics.summary(pecan, pecan)["difference"]
 
     given = found | {"difference": {"f1": -2, "interval": [-3, 4]}, "f1_interval": [12.34, 56.78]}
-    wanted = dict(table(CELLS)) | {"95 %": "12.3-56.8"}
-    assert dict(zip(tables.COLUMNS, cells(given, tables.COLUMNS), strict=True)) == wanted
+    assert dict(zip(tables.COLUMNS, cells(given, tables.COLUMNS), strict=True)) == dict(table(CELLS))
     whole = metrics.summary(ANSWERS) | {"nodes": 0, "graphs": 0, "counts": {}}            # without PECAN's run
     assert cells(whole, ["nodes", "graph", "refused", "ratio", "diff"]) == ["-", "-", "none", "-", "-"]
 
@@ -116,9 +115,9 @@ def test_flops_are_printed_with_three_digits(flops, printed):
 
 # --- from the runs to a printed table -------------------------------------------------------------------------------
 
-# What eval.py prints over two data sets, Qasper and mine: {--table: some blocks of its text}.
-PARTS = (Path(__file__).parent / "tables.txt").read_text(encoding="utf-8").strip().split("\n\n--table ")[1:]
-PRINTED = {name: blocks for name, *blocks in (part.split("\n\n") for part in PARTS)}
+# {options of eval.py: what it then prints over two data sets, Qasper and mine: some blocks of a table}.
+TEXT = (Path(__file__).parent / "tables.txt").read_text(encoding="utf-8")
+PRINTED = dict(part.split("\n\n", 1) for part in TEXT.strip().split("\n\neval.py")[1:])
 
 
 def numbered(rows: list, pecan: list | None) -> dict:
@@ -133,48 +132,50 @@ def numbered(rows: list, pecan: list | None) -> dict:
     return found
 
 
-# What differs in a run, whether --question-again is given, and the line below the table, if there is one.
+# What differs in a run, an option, and the line below the table, if there is one.
 REMARKS = """
-{}                                                             | False |
-{"counts": {"calls": 9, "refused": 3, "dropped": 2, "cut": 1}} | False | 3 of 9, 2 dropped, 1 cut
-{"counts": {"thinking": 4}}                                    | True  | 4 replies end inside
-{"first_word_again": 5}                                        | False |
-{"first_word_again": 6}                                        | False | 6 of 10 answers .*--question-again
-{"first_word_again": 6}                                        | True  |
+{}                                                             |                  |
+{"counts": {"calls": 9, "refused": 3, "dropped": 2, "cut": 1}} |                  | 3 of 9, 2 dropped, 1 cut
+{"counts": {"thinking": 4}}                                    | --question-again | 4 replies end inside
+{"first_word_again": 5}                                        |                  |
+{"first_word_again": 6}                                        |                  | 6 of 10 answers .*--question-again
+{"first_word_again": 6}                                        | --question-again |
 """
 
 
-@pytest.mark.parametrize("changes, again, words", table(REMARKS))
-def test_what_a_reader_of_a_table_has_to_know(changes, again, words, tmp_path, capsys):
+@pytest.mark.parametrize("changes, option, words", table(REMARKS))
+def test_what_a_reader_of_a_table_has_to_know(changes, option, words, tmp_path, capsys):
     run = numbered([(1, False)], None) | {"label": "BM25", "n": 10, "counts": {"thinking": 0}} | json.loads(changes)
-    options = Namespace(table=None, output=tmp_path, pictures=False, json=False, question_again=again == "True")
-    eval.show(options, {"mine": {"runs": {"bm25": run}}, "none": {"runs": {}}}, [])
+    args = eval.parse(["--output", str(tmp_path), *option.split()])
+    eval.show(args, {"mine": {"runs": {"bm25": run}}, "none": {"runs": {}}}, [])
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BM25 on mine: ")]
     assert len(found) == bool(words) and all(re.search(words, line) for line in found)
 
 
-@pytest.mark.parametrize("name", PRINTED)
-def test_each_table_shows_its_runs_and_the_papers_figures(name, tmp_path, monkeypatch, spy):
+@pytest.mark.parametrize("options", PRINTED)
+def test_each_table_shows_its_runs_and_the_papers_figures(options, tmp_path, monkeypatch, spy):
     """They are those of tables.txt: the k-th run, PECAN's first, has k in all its figures, and PECAN's of the same data
     to compare with. Words are set left, numbers right. Only data with options have accuracies. Lengths (Table A3) are
     those of --model's tokenizer. Table 2 recognises the paper's checkpoints with and without -Instruct; pairs that were
     not run are its last rows."""
+    monkeypatch.chdir(tmp_path)
     numbers = itertools.count(1)
     monkeypatch.setattr(Runner, "do", lambda _, run: ([(next(numbers), run.dataset.name == "mine")], {}, []))
     monkeypatch.setattr(metrics, "summary", numbered)
     monkeypatch.setattr(datasets, "TAKEN", ())              # the file may have the paper's name
     unloaded = spy("unloaded", eval)
-    paths = [write_lines(tmp_path / f"{data}.jsonl", [
-        {"passages": ["Tom is here."] * words * n, "questions": [{"question": "Who?", "answers": ["x"]}] * n}
-        for n in (2, 1)]) for data, words in (("Qasper", 3), ("mine", 5))]
-    model, searcher = (shutil.copytree(ROOT / "tiny", tmp_path / folder) for folder in (
-        "Meta-Llama-3.1-8B-Instruct", "Llama-3.2-3B"))
-    options = [*(["--table", name] if name != "none" else []), *(["--searcher", searcher] if name == "2" else [])]
+    for data, words in (("Qasper", 3), ("mine", 5)):
+        write_lines(Path(f"{data}.jsonl"), [
+            {"passages": ["Tom is here."] * words * n, "questions": [{"question": "Who?", "answers": ["x"]}] * n}
+            for n in (2, 1)])
+    for folder in ("Meta-Llama-3.1-8B-Instruct", "Llama-3.2-3B"):
+        shutil.copytree(ROOT / "tiny", folder)
 
-    done = run(*options, "--model", f"{model}/.", "--dataset", *paths, "--output", tmp_path / "r")
-    suffix = "-".join(["", *options[1:2]])
-    text = (tmp_path / "r" / f"table{suffix}.txt").read_text(encoding="utf-8")
-    for block in PRINTED[name]:
+    model = "Meta-Llama-3.1-8B-Instruct/."
+    done = run(*options.split(), "--model", model, "--dataset", "Qasper.jsonl", "mine.jsonl")
+    suffix = "".join(f"-{name}" for name in options.split()[1:2])
+    text = Path(f"results/table{suffix}.txt").read_text(encoding="utf-8")
+    for block in PRINTED[options].split("\n\n"):
         assert f"\n\n{block}\n\n" in f"\n\n{text}\n"
-    assert done.stdout.startswith(text) and (tmp_path / "r" / f"results{suffix}.json").exists()
-    assert [folder for (folder,), _ in unloaded] == [f"{model}/."] * (name == "A3")
+    assert done.stdout.startswith(text) and Path(f"results/results{suffix}.json").exists()
+    assert [folder for (folder,), _ in unloaded] == [model] * ("A3" in options)
