@@ -130,23 +130,23 @@ def test_other_settings_do_not_mix(tmp_path, monkeypatch):
     assert "answers of another code (None there, None here)" in run(*arguments, 3, code=2).stderr
 
 
-@pytest.mark.parametrize("document, question", table("""
-    {"passages": ["Bob came."]} | {}
-    {}                          | {"question": "Who else?"}
-    {}                          | {"answers": ["Tom"]}
-    {}                          | {"options": ["Tom", "Ann"]}
-    {}                          | {"gold": 0}"""))
-def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, document, question):
+DATA = ('{"passages": ["Ann came."], "questions": [{"id": "q", "question": "Who?", '
+        '"answers": ["Ann", "x\\u2028y\\u0085z"], "options": ["Ann", "Tom"], "gold": 1}]}')
+
+
+@pytest.mark.parametrize("old, new", table("""
+    Ann came.      | Bob came.
+    Who?           | Who else?
+    ["Ann", "x     | ["Tom", "x
+    ["Ann", "Tom"] | ["Tom", "Ann"]
+    "gold": 1      | "gold": 0"""))
+def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, old, new):
     """A change of any of them is refused. (U+2028 and U+0085 are characters of a text, not line ends.)"""
     data = tmp_path / "mine.jsonl"
-    asked = {"id": "q", "question": "Who?", "answers": ["Ann", "x\u2028y\u0085z"], "gold": 1, "options": ["Ann", "Tom"]}
-
-    def answer(document, question, code=0):
-        write_lines(data, [{"passages": ["Ann came."], "questions": [asked | question]} | document])
-        return run("--dataset", data, "--method", "whole", "--output", tmp_path / "r", code=code)
-    answer({}, {})
-    answer({}, {})
-    assert "answered for another text" in answer(json.loads(document), json.loads(question), code=2).stderr
+    for text, code in ((DATA, 0), (DATA, 0), (DATA.replace(old, new), 2)):
+        data.write_text(text)
+        done = run("--dataset", data, "--method", "whole", "--output", tmp_path / "r", code=code)
+    assert "answered for another text" in done.stderr
 
 
 @pytest.mark.slow
