@@ -2,16 +2,17 @@
 
 A whole conversation, and the embedded world by rules, are in test_story.py; replies are in test_replies.py.
 """
+from collections import Counter
 
 import hypothesis
 import networkx
 import pytest
 from hypothesis import strategies as st
-from speaker import said
+from speaker import Script
 
 from baselines import common, jerr
 from baselines.common import Reading
-from baselines.jerr import JERR, ROOT, TreeSearch, acyclic, join_names, keywords_of, simhash
+from baselines.jerr import JERR, ROOT, TreeSearch, acyclic, join_names, simhash
 from core.settings import Settings
 from data import Document, Prepared, Question
 
@@ -20,23 +21,26 @@ from data import Document, Prepared, Question
 TEXTS = ["Danko Jones made Never Too Loud", "Danko Jones comes from Toronto", "Toronto has a castle, Casa Loma",
          "Prague has a castle", "Rock music"]
 
-# UCB of the roots 0, 3, 4 before each round; N and W of the nodes after it.
+# UCB of the roots 0, 3, 4 before each round; the nodes that it visits, and their reward.
 INF = float("inf")
-BY_HAND = [((INF, INF, INF), [1, 1, 0, 0, 0], [1, 1, 0, 0, 0]),
-           ((1, INF, INF), [1, 1, 0, 1, 0], [1, 1, 0, .5, 0]),
-           ((2.1774, 1.6774, INF), [1, 1, 0, 1, 1], [1, 1, 0, .5, 0]),
-           ((2.4823, 1.9823, 1.4823), [2, 2, 1, 1, 1], [2, 2, 1, .5, 0]),
-           ((2.1774, 2.1651, 1.6651), [3, 3, 2, 1, 1], [3, 3, 2, .5, 0]),
-           ((2.0358, 2.2941, 1.7941), [3, 3, 2, 2, 1], [3, 3, 2, 1, 0])]
+BY_HAND = [((INF, INF, INF), [0, 1], 1),
+           ((1, INF, INF), [3], .5),
+           ((2.1774, 1.6774, INF), [4], 0),
+           ((2.4823, 1.9823, 1.4823), [0, 1, 2], 1),
+           ((2.1774, 2.1651, 1.6651), [0, 1, 2], 1),
+           ((2.0358, 2.2941, 1.7941), [3], .5)]
 
 
 def test_six_rounds_by_hand():
     tree = TreeSearch(TEXTS, [[0, 1, "comes from"], [1, 2, "has"]], ["never too loud", "castle"])
     assert tree.children[ROOT] == [0, 3, 4]
-    for number, (ucb, N, W) in enumerate(BY_HAND):
+    N, W = Counter(), Counter()
+    for ucb, path, reward in BY_HAND:
         assert [tree.ucb(v, ROOT) for v in tree.children[ROOT]] == pytest.approx(ucb, abs=5e-5)
         tree.round()
-        assert (tree.N[:ROOT], tree.W[:ROOT]) == (N, W), f"round {number + 1}"
+        N.update(path)
+        W.update(dict.fromkeys(path, reward))
+        assert (tree.N[:ROOT], tree.W[:ROOT]) == ([N[v] for v in range(5)], [W[v] for v in range(5)])
     assert tree.best() == [0, 2, 1, 3, 4], "node 1, without a keyword, is above the single match 3"
 
 
@@ -88,45 +92,34 @@ def test_the_graph_stays_acyclic(relations):
     assert acyclic([(0, "r", 1), (0, "a", 1), (0, "r", 1)], 2) == [[0, 1, "r; a"]]
 
 
-def test_keywords():
-    assert keywords_of("Where is Casa Loma?", ["Casa  Loma", "casa loma"]) == {"casa loma"}
-    assert keywords_of("What is the nick-name of Danko Jones?", []) == {"nick", "name", "danko", "jones"}
-    assert keywords_of("Where?\n(A) Rome\n(C) Plan B", []) == {"rome", "plan", "b"}
-
-
 # --- the method -----------------------------------------------------------------------------------------------------
 
 def test_questions_with_options(tiny):
     """With options, chunks have 600 tokens, the prompt says "multiple choice", and five pages may be read again."""
     method = JERR(tiny, Settings(window=100_000, chunk=9))
-    heard = []
-    method.say = lambda texts, limit: heard.extend(texts) or [
-        said("* road castle\n\nPage [1, 0, 2, 3, 4, 5]")] * len(texts)
     for question, chunks, most in (("Which (A) castle?", 3, 3), ("Which castle?\n(A) Casa Loma\n(B) Prague", 7, 5)):
-        document = Document("x", ["castle road." + " road" * 14] * 7, [Question("q", question, ["a"])])
-        prepared = method.prepare(document)
+        script = Script(method, *["* road castle\n\nPage [1, 0, 2, 3, 4, 5]"] * 99)
+        prepared = method.prepare(Document("x", ["castle road." + " road" * 14] * 7, [Question("q", question, ["a"])]))
         answer = method.answer(prepared, question)
         assert prepared.graph["nodes"][0]["text"].endswith("castle road."), "a sentence about a node has all its words"
         assert (len(prepared.texts), answer.nodes) == (chunks, [1, 0, 2, 3, 4][:most])
-        assert ("a multiple choice question related" in heard[-1]) == (most == 5)
-        assert f"1 to {most} page(s)" in heard[-1] and heard[-1].endswith(question)
+        assert ("a multiple choice question related" in script.heard[-1]) == (most == 5)
+        assert f"1 to {most} page(s)" in script.heard[-1] and script.heard[-1].endswith(question)
 
 
 @pytest.mark.parametrize("room, pages, lines, nodes", [
     (8, [], "s0 s1 s2 s3", []), (8, [3, 1, 0], "s0 c1 c1 s2 c3 c3", [3, 1]), (5, [3, 1], "s2 c3 c3", [3]),
     (2, [1], "s2", []), (10, [3, 1, 0], "c0 c0 c1 c1 s2 c3 c3", [3, 1, 0])])
-def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, lines, nodes):
+def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, spy, room, pages, lines, nodes):
     """Synopses get half of the window, those of chunks with result nodes (2 and 3) first. Chunks get the rest, in the
     order in which the model named them. A chunk that does not fit keeps its synopsis. A word is a token here."""
     monkeypatch.setattr(common, "line_ids", lambda tokenizer, text: text.split())
-    monkeypatch.setattr(jerr.JERR, "room", lambda *_: room)
+    monkeypatch.setattr(jerr, "ROUNDS", 5)
+    rounds = spy("round", TreeSearch)
     method = JERR(tiny, settings)
+    method.room = lambda question: room
     method.ask = lambda *_: [["castle"]]
     method.look_up = lambda *_: pages
-    rounds = []
-    one = TreeSearch.round
-    monkeypatch.setattr(jerr, "ROUNDS", 5)
-    monkeypatch.setattr(TreeSearch, "round", lambda tree: rounds.append(one(tree)))
     method.reading = lambda question, lines, *about: Reading(" ".join(lines), *about)
     reading = method.read(Prepared([f"c{n} c{n}" for n in range(4)], graph={
         "synopses": [f"s{n}" for n in range(4)], "edges": [],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from baselines import graphreader_prompts as figures
 from baselines.agent import form_of, own_lines, rated
 from baselines.graphreader import FactGraph, Walk, facts_of, stems_of
-from baselines.jerr import names_of, pages_of, relations_of, synopsis_of
+from baselines.jerr import keywords_of, names_of, pages_of, relations_of, synopsis_of
 from baselines.mkrag import decisions_of, entities_of, pairs_of, sub_questions, weights_of
 from evaluation.datasets import Dataset
 
@@ -23,12 +23,6 @@ pytest.importorskip("snowballstemmer")
 FOLDER = Path(__file__).parent
 PASSAGES = {passage.partition("\n")[0]: passage
             for document in Dataset(FOLDER.parent / "hotpotqa_3.json").documents for passage in document.passages}
-
-
-def related(reply: str, names: str) -> list:
-    names = names.splitlines()
-    found = relations_of(reply, {form_of(name): n for n, name in enumerate(names)})
-    return [some and [names[some[0]], some[1], names[some[2]]] for some in found]
 
 
 def walked(reply: str, about: str) -> list:
@@ -50,20 +44,22 @@ READERS = {"plan": lambda reply, _: own_lines(reply, figures.PLAN),
            "pages": lambda reply, prompt: pages_of(reply, prompt, 13, 3),
            "facts": facts_of, "walk": walked, "entities": entities_of, "weights": weights_of, "pairs": pairs_of,
            "split": sub_questions, "decision": decisions_of, "synopsis": synopsis_of, "names": names_of,
-           "relations": related}
-TABLE = [json.loads(line) for line in (FOLDER / "replies.jsonl").read_text(encoding="utf-8").splitlines()]
+           "keywords": lambda reply, question: sorted(keywords_of(question, names_of(reply, question))),
+           "relations": lambda reply, names: relations_of(reply, {form_of(name): name for name in names.splitlines()})}
+TABLE = [{"about": "", "dropped": 0} | json.loads(line)
+         for line in (FOLDER / "replies.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def read(kind: str, reply: str, about: str) -> tuple[list, int]:
-    """What is taken, in JSON's types, and how many parts are dropped."""
-    about = "\n".join(PASSAGES.get(title, title) for title in about.split("\n"))
-    found = json.loads(json.dumps(READERS[kind](reply, about)))
+def read(row: dict, reply: str) -> tuple[list, int]:
+    """What is taken, in JSON's types, and how many parts are dropped, if a row's reply is written like this."""
+    about = "\n".join(PASSAGES.get(title, title) for title in row["about"].split("\n"))
+    found = json.loads(json.dumps(READERS[row["kind"]](reply, about)))
     return [value for value in found if value is not None], found.count(None)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row['kind']}: {row['written'][:40]!r}")
 def test_the_table(row):
-    assert read(row["kind"], row["written"], row.get("about", "")) == (row["taken"], row.get("dropped", 0))
+    assert read(row, row["written"]) == (row["taken"], row["dropped"])
 
 
 # --- any decoration -------------------------------------------------------------------------------------------------
@@ -100,6 +96,6 @@ def decorated(row: dict, random) -> str:
 def test_decoration_changes_nothing(row, random):
     """Marks, bold type, quotes, brackets, typographic signs, empty lines, fences, preambles and afterwords, in any
     combination. An afterword is at most one part that is dropped. (Free text has no end: there it is text.)"""
-    taken, dropped = read(row["kind"], decorated(row, random), row.get("about", ""))
+    taken, dropped = read(row, decorated(row, random))
     assert re.findall(r"\w+|None", str(taken)) == re.findall(r"\w+|None", str(row["taken"]))
-    assert dropped - row.get("dropped", 0) in (0, 1)
+    assert dropped - row["dropped"] in (0, 1)
