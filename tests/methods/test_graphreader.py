@@ -33,16 +33,15 @@ def test_prompts_are_the_figures_of_the_paper():
 # --- the graph ------------------------------------------------------------------------------------------------------
 
 NAMES = "Never Too Loud", "studio album", "Danko Jones", "Toronto", "Casa Loma"
-BY_HAND = [[] for _ in range(14)]
-BY_HAND[6] = [["f1", "Never Too Loud", "studio album", "Danko Jones"]]
-BY_HAND[9] = [["f2", "danko jones", "Toronto"]]
-BY_HAND[13] = [["f3", "Casa Loma", "Toronto", "--"]]
-EVERYWHERE = [[*facts, ["f4", "Never Too Loud"]] for facts in BY_HAND]          # one more fact, in every chunk
+FACTS = [[["f", "Never Too Loud"]] for _ in range(14)]                          # one in every chunk, and three more
+FACTS[6] += [["f1", "Never Too Loud", "studio album", "Danko Jones"]]
+FACTS[9] += [["f2", "danko jones", "Toronto"]]
+FACTS[13] += [["f3", "Casa Loma", "Toronto", "--"]]
 
 
 def test_the_graph_by_hand():
     """A node has its first wording. Special characters alone are no node."""
-    graph = FactGraph(BY_HAND)
+    graph = FactGraph(FACTS)
     album, studio, danko, toronto, castle = map(stems_of, NAMES)
     assert list(graph.names.items()) == list(zip((album, studio, danko, toronto, castle), NAMES))
     assert graph.facts[danko] == [(6, "f1"), (9, "f2")]
@@ -66,7 +65,7 @@ def told(action, notebook=None):
 @pytest.fixture
 def walk(method):
     """Runs one walk from a node of the graph by hand, over chunks c0 to c13, with scripted replies."""
-    def go(start, *replies, facts=EVERYWHERE):
+    def go(start, *replies, facts=FACTS):
         method.begin()
         script = Script(method, *replies)
         graph = FactGraph(facts)

@@ -1,6 +1,7 @@
-"""MKRAG: pruning, requests for pairs, retrieval against numpy, its two rounds.
+"""MKRAG: pruning, retrieval against numpy, its two rounds.
 
-A whole conversation, with all grains of pairs, is in test_story.py; replies are in test_replies.py.
+A whole conversation, with all grains of pairs, for entities with 1 to 4 items, is in test_story.py; replies are in
+test_replies.py.
 """
 import json
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import torch
 from speaker import Script
 
 from baselines import mkrag
-from baselines.mkrag import MKRAG, requests_of
+from baselines.mkrag import MKRAG
 from core.settings import Settings
 from data import Document, Prepared
 from encoders.token_mean import TokenMean
@@ -41,14 +42,6 @@ def test_pruning(method):
     assert prepared.flops == method.encoder.flops > 0, "the script costs nothing"
 
 
-def test_what_is_asked_about_entities():
-    """In the paper's Table 9 an entity of 7 items has micro pairs, and one of 2 items has none."""
-    items = [("attributes", "a"), ("events", "b"), ("events", "c"), ("events", "d")]
-    assert [grain for grain, _ in requests_of("Ann", items)] == ["macro", "feature", "feature", "micro"]
-    assert [grain for grain, _ in requests_of("Ann", items[:2])] == ["macro", "feature", "feature"]
-    assert requests_of("Ann", items[:1]) == [("macro", ["Ann | a"])]
-
-
 # --- retrieval and loop ---------------------------------------------------------------------------------------------
 
 @dataclass(eq=False)
@@ -67,10 +60,9 @@ def test_retrieval_equals_numpy(method):
     method.encoder = Vectors({"q": [.5]})
     prepared = Prepared([str(i) for i in range(24)], index=torch.tensor(scores)[:, None])
     closest = np.argsort(-scores, kind="stable")[:20].tolist()
-    for sure, wanted in ((lambda text: closest.index(int(text)), closest[:-6:-1]),
-                         (lambda text: 1, sorted(closest)[:5])):
-        method.p_yes = lambda query, texts, sure=sure: list(map(sure, texts))
-        assert method.retrieve(prepared, "q") == wanted
+    sure = {i: n // 3 for n, i in enumerate(closest)}
+    method.p_yes = lambda query, texts: [sure[int(text)] for text in texts]
+    assert method.retrieve(prepared, "q") == sorted(closest, key=lambda i: (-sure[i], i))[:5]
 
 
 def test_the_reranker_is_pecans_check(tiny, method, settings):
