@@ -25,7 +25,7 @@ import pecan
 from baselines import memwalker, raptor
 from baselines.agent import TreeNode
 from baselines.bm25 import BM25, Okapi
-from baselines.common import pack_paragraphs, pack_sentences, units
+from baselines.common import pack_paragraphs, pack_sentences, sentences, units
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker
@@ -121,6 +121,7 @@ def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
     assert len(chunks) > 1 and max(map(len, map(WORDS.encode, chunks))) <= limit
     assert not [chunk for chunk in chunks if chunk.split()[-1] not in ends and chunk[-1] not in ".!?"]
     assert units(Document("d", ["Ann\n\nShe left.\n\nWhy?", "Bob"])) == ["Ann\nShe left.", "Why?", "Bob"]
+    assert sentences("Who? She\nleft! It rained. Mr") == ["Who?", "She left!", "It rained.", "Mr"]
 
 
 # --- RAPTOR ---------------------------------------------------------------------------------------------------------
@@ -162,11 +163,11 @@ def test_clusters_inside_of_clusters(monkeypatch):
     order if it has 11 nodes or fewer. Here three mixtures are given; UMAP and real ones would take half a minute."""
     heard = []
     monkeypatch.setattr(raptor, "reduce", lambda vectors, neighbours: heard.append((len(vectors), neighbours)))
-    given = [[range(14), range(14, 25), range(25, 30)], [range(2), range(2, 14)], [range(6), range(6, 12)]]
+    given = [[range(14), range(14, 25), range(25, 36)], [range(2), range(2, 14)], [range(6), range(6, 12)]]
     monkeypatch.setattr(raptor, "mixture", lambda points: given.pop(0))
-    found = raptor.clusters(np.zeros((30, 2)), [10] * 30, 100)
-    assert found == [[*range(*ends)] for ends in pairwise([0, 2, 8, 14, 24, 25, 30])]
-    assert heard == [(30, 5), (14, 10), (12, 3)], "int(sqrt(n - 1)) neighbours, inside a cluster 10"
+    found = raptor.clusters(np.zeros((36, 2)), [10] * 36, 100)
+    assert found == [[*range(*ends)] for ends in pairwise([0, 2, 8, 14, 24, 25, 35, 36])]
+    assert heard == [(36, 5), (14, 10), (12, 3)], "int(sqrt(n - 1)) neighbours, inside a cluster 10"
 
 
 @pytest.mark.parametrize("size, small, layers", [(4, 11, [94, 24, 6]), (4, 24, [94, 24]), (1, 11, [94] * 6)])
@@ -198,11 +199,11 @@ def test_a_cluster_of_raptor_fits_its_prompt(tiny, encoder):
 
 
 def test_traversal_and_collapsed_tree(tiny, encoder, settings):
-    """The tree has chunks 0 to 3, summaries 4 to 6, and roots 7 and 8."""
+    """The tree has chunks 0 to 3, summaries 4 to 6, and roots 7 and 8. Chunk 1 has two parents and is read once."""
     children = [[]] * 4 + [[0, 1], [1, 2], [3], [4, 5], [6]]
     nodes = list(map(TreeNode, [1, 1, 1, 1, 2, 2, 2, 3, 3], [""] * 9, children))
     scores = [.1, .9, .2, .8, .3, .7, .75, .5, .4]
-    for top_k, collapsed, wanted in ((3, True, [1, 3, 6]), (1, False, [7, 5, 1]), (2, False, [7, 8, 6, 5, 1, 3])):
+    for top_k, collapsed, wanted in ((3, True, [1, 3, 6]), (1, False, [7, 5, 1]), (3, False, [7, 8, 6, 5, 4, 1, 3, 2])):
         assert Raptor(tiny, encoder, settings, top_k, collapsed).retrieve(nodes, scores) == wanted
 
 
