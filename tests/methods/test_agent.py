@@ -1,5 +1,6 @@
 """The parts that methods which ask the model share, on the embedded model: batches, costs, refusals, cut prompts."""
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -66,8 +67,9 @@ def test_nothing_is_lost_in_silence(tiny, settings):
     counted, and so are cut replies and their torn last line, unless it is all they say."""
     method = Agent(tiny, settings)
     assert [method.say(["What is it?"], limit)[0].cut for limit in (1, 99)] == [True, False]
-    once, again = ["x", "2 y z", "5\n6", "7", "Here:\n8 y", "y\nz"], ["y", "y\nz"]
-    script = Script(method, *once[:2], *(said(text, cut=True) for text in once[2:]), again[0], said(again[1], cut=True))
+    cut = partial(said, cut=True)
+    first = "x", "2 y z", cut("5\n6"), cut("7"), cut("Here:\n8 y"), cut("y\nz")                # about a to f
+    script = Script(method, *first, "y", cut("y\nz"))                                          # about a and f again
     parsed = []
 
     def digits(reply, text):
