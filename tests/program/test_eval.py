@@ -90,6 +90,24 @@ def test_a_run_goes_on_where_it_stopped(go, undisturbed, tmp_path):
     assert [done["n"] for done in fewer["data"]["embedded"]["runs"].values()] == [4] * 3
 
 
+@pytest.mark.slow
+def test_what_one_process_refuses_all_refuse(tmp_path):
+    """If only the second process finds a changed text, the first does not wait for it. Reasons are in the order of the
+    data."""
+    data = tmp_path / "mine.jsonl"
+    questions = [{"question": text, "answers": ["Ann"]} for text in ("Who?", "Who " * 500)]
+    rows = [{"id": name, "text": f"Ann has a cat {name}.", "questions": questions} for name in "abc"]
+
+    def run_with(text):
+        write_lines(data, (rows[0], rows[1] | {"text": text}, rows[2]))
+        return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", ROOT / "eval.py",
+                               "--device", "cpu", "--dataset", data, "--method", "whole", "--output", tmp_path / "r"],
+                              capture_output=True, text=True, timeout=90)
+    assert re.findall("not answered: question (.)-1 of", run_with("Bob has a dog.").stderr) == ["a", "b", "c"]
+    second = run_with("Bob has a cow.")
+    assert second.returncode != 0 and "answered for another text" in second.stderr
+
+
 def test_two_runs_on_one_folder(tmp_path, monkeypatch):
     """The second run is refused. A run holds the lock until it ends."""
     arguments = "--limit", 1, "--method", "bm25", "--output", tmp_path

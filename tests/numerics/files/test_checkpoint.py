@@ -55,7 +55,7 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
 
 
 @pytest.mark.parametrize("generation, config, wanted", [
-    ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, None, ()), (None, ABSENT, (2,))])
+    ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, 7, (7,)), (None, None, ()), (None, ABSENT, (2,))])
 def test_eos_of_the_generation_config_comes_first(copy, generation, config, wanted):
     """If it names none, config.json's counts: one token or several. If that has no such key, it is Hugging Face's."""
     put(copy, "config.json", {"eos_token_id": config})
@@ -143,6 +143,7 @@ OTHER_KINDS = [(start + bytes(99), f"not .*{words}") for start, words in (
 BROKEN = r"""
 config.json | {"num_key_value_heads": 4}    | k_proj.*\(32, 64\).*\(64, 64\)
 config.json | {"num_key_value_heads": 3}    | num_key_value_heads is 3; it must be a divisor.*8
+config.json | {"num_hidden_layers": true} | num_hidden_layers is True
 config.json | {"head_dim": 15}              | head_dim is 15; it must be an even number
 config.json | {"vocab_size": 7}             | vocab_size of config.json is 7
 config.json | {"tie_word_embeddings": true} | config.json ties lm_head.weight

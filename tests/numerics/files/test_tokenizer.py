@@ -102,6 +102,7 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
         assert framed(t, *contents) == theirs(*contents)
     for contents, segments in zip((SUMMARY, SEARCH), prompts(t, QUESTION, NODES)):
         assert oracle.decode(ids_and_spans(segments)[0]) == oracle.decode(theirs(*contents))
+    assert t.bos == [i for i in [oracle.bos_token_id] if i is not None]
     assert t.closing == tuple(i for i in t.frame.reopen if i in oracle.added_tokens_decoder)[:1]
 
     text = "Kittenish <name>  bursts\n\nhis buttons, ½ é e\u0301 2024  3 京都👍🏽  "
@@ -245,6 +246,17 @@ def test_a_long_text_is_encoded_in_parts(either, monkeypatch):
         encode=lambda part, **how: parts.append(part) or plain.encode(part, **how)))
     assert either.encode(text) == plain.encode(text, add_special_tokens=False).ids
     assert "".join(parts) == text and max(map(len, parts)) <= 100
+
+
+def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
+    """Decoding every prefix would take hundreds."""
+    ids = either.encode("東京 Tom\n" * 100)
+    decoded = []
+    special = either.special
+    monkeypatch.setattr(either, "special", SimpleNamespace(
+        id_to_token=special.id_to_token, decode=lambda ids: decoded.extend(ids) or special.decode(ids)))
+    either.spans(ids)
+    assert len(decoded) < 10 * len(ids)
 
 
 @pytest.mark.parametrize("special", [True, False])
