@@ -181,6 +181,7 @@ class Agent(Baseline):
                              "PECAN's (its pecan.json says so)")
         self.limit = scaled(self.reply_tokens, settings)
         self.asking = Batches(batch_rows(settings, model.device.type))
+        self.at_once = 1                                    # an answer took long; a kill must not lose it
         self.begin()
 
     def begin(self, ask=None):
@@ -190,9 +191,6 @@ class Agent(Baseline):
         # Replies that were asked for; those without any wanted field; what others had and was not used; cut replies.
         self.counts = dict.fromkeys(("calls", "refused", "dropped", "cut"), 0)
         self.spent = 0                                      # FLOPs of the replies
-
-    def at_once(self):
-        return 1                                            # an answer took long; a kill must not lose it
 
     def reply_to_batch(self, calls: list) -> list[Reply]:
         """The replies to calls (text, limit); those with the same limit run together."""
@@ -228,8 +226,7 @@ class Agent(Baseline):
     def built(self, document: Document, ask) -> dict:
         """What was built of a document, with replies by `ask`."""
         self.begin(ask)
-        content = self.build(document)
-        return content | {"counts": self.counts, "flops": self.spent}
+        return self.build(document) | {"counts": self.counts, "flops": self.spent}
 
     def prepared(self, content):
         made = super().prepared(content)

@@ -13,6 +13,7 @@ from core.settings import Settings
 from core.text import fill, split
 from core.together import Batches, batch_rows
 from data import Answer, Document, Method, Prepared
+from encoders.sbert import similarities
 from llama import Cache, Llama, Segment, flops_of_reply, ids_of, length_of
 from pecan import answer_turn, node_line, question_prompt, room_for_nodes
 
@@ -77,6 +78,7 @@ class Baseline(Method):
         self.settings = settings
         self.counted = {model, *others}
         self.batches = Batches(batch_rows(settings, model.device.type, READERS))
+        self.at_once = self.batches.rows                    # questions whose readers run together
 
     def prepare_all(self, documents, paths, progress=False):
         return [attempt(self.prepared, document) for document in documents]
@@ -96,48 +98,42 @@ class Baseline(Method):
 
     def answer_all(self, asked):
         """Answers with all FLOPs and tokens. What is read for a question is found alone; the readers run together."""
-        waiting = []                                        # (n, its answer without text, its reading)
+        waiting = []                                        # (n, its answer without text, its prompt)
         for n, (prepared, question) in enumerate(asked):
             found = attempt(self.find, prepared, question)
             if isinstance(found, InputError):
                 yield n, found
-            elif found[1] is None:
+            elif found[0].end == "none":
                 yield n, found[0]
             else:
                 waiting.append((n, *found))
-            if len(waiting) == self.at_once():
+            if len(waiting) == self.at_once:
                 yield from self.read_together(waiting)
                 waiting = []
         yield from self.read_together(waiting)
 
-    def at_once(self) -> int:
-        """The number of questions whose readers run together."""
-        return self.batches.rows
-
-    def find(self, prepared: Prepared, question: str) -> tuple[Answer, Reading | None]:
-        """The answer without its text, and what is to be read for it."""
+    def find(self, prepared: Prepared, question: str) -> tuple[Answer, list[Segment]]:
+        """The answer without its text, and the prompt that asks for it; [] if there is nothing to answer from."""
         flops = self.flops()
         tokens = self.model.tokens
-        reading = self.read(prepared, question)
-        answer = Answer("", [], self.flops() - flops, self.model.tokens - tokens, "none")
-        if reading is not None:
-            answer.nodes = list(reading.nodes)
-            answer.cut = reading.cut
-            answer.end = "read"
-        return answer, reading
+        prompt, nodes, cut = self.read(prepared, question) or Reading([])
+        return Answer("", list(nodes), self.flops() - flops, self.model.tokens - tokens, "read" if prompt else "none",
+                      cut), prompt
 
     def read_together(self, waiting: list) -> Iterable:
         """Yield (n, answer) for all that are waiting."""
         def replies(some):
-            return replies_to(self.model, [reading.prompt for *_, reading in some], self.settings.answer_tokens)
+            return replies_to(self.model, [prompt for *_, prompt in some], self.settings.answer_tokens)
 
-        for (n, answer, _), reply in self.batches.run(waiting, lambda item: length_of(item[2].prompt), replies):
-            if not isinstance(reply, InputError):
+        for (n, answer, _), reply in self.batches.run(waiting, lambda item: length_of(item[2]), replies):
+            if isinstance(reply, InputError):
+                answer = reply
+            else:
                 answer.text = reply.text.strip()
                 answer.flops += reply.flops
                 answer.tokens += reply.tokens
-                answer.counts = answer.counts | {"thinking": int(reply.cut and not reply.text)}
-            yield n, reply if isinstance(reply, InputError) else answer
+                answer.counts["thinking"] = int(reply.cut and not reply.text)
+            yield n, answer
 
     def flops(self) -> int:
         """FLOPs spent so far."""
@@ -178,6 +174,11 @@ class Baseline(Method):
         return lines
 
 
+def closeness(encoder, prepared: Prepared, query: str) -> list[float]:
+    """The dot products of a query's vector with those of the prepared texts (`index`, [n, D])."""
+    return similarities(prepared.index, encoder.encode([query])[0]).tolist()
+
+
 def line_ids(tokenizer, text: str) -> list[int]:
     """Token ids of a text's line in the reader's prompt: the line that PECAN gives a node."""
     return ids_of(node_line(tokenizer, None, " ".join(text.split())))
@@ -194,7 +195,7 @@ def units(document: Document) -> list[str]:
     found = []
     after_heading = False
     for passage in document.passages:
-        for unit in filter(None, re.split(r"\n\s*\n", passage.strip())):
+        for unit in re.split(r"\n\s*\n", passage.strip()):
             if after_heading:
                 found[-1] += f"\n{unit}"
             else:
@@ -214,8 +215,9 @@ def pack_sentences(tokenizer, document: Document, limit: int) -> list[str]:
     Only a sentence longer than the limit is cut, at white space. Sentences of different units may share a passage,
     because the methods that use them were written for a single text.
     """
-    whole = [sentence for unit in units(document) for sentence in sentences(unit)]
-    return fill(tokenizer, [part for sentence in whole for part in split(tokenizer, sentence, limit)], limit, " ")
+    parts = [part for unit in units(document) for sentence in sentences(unit)
+             for part in split(tokenizer, sentence, limit)]
+    return fill(tokenizer, parts, limit, " ")
 
 
 def pack_paragraphs(tokenizer, document: Document, limit: int) -> list[str]:

@@ -7,10 +7,9 @@ encoder for questions and another for chunks, and its vectors are not normalised
 If no encoders are given, the mean of the model's own embeddings replaces them, normalised for SBERT only. Then the rows
 say nothing about SBERT or Dragon.
 """
-from baselines.common import Baseline, highest
+from baselines.common import Baseline, closeness, highest
 from core.settings import Settings
 from data import Prepared
-from encoders.sbert import similarities
 from llama import Llama
 from pecan import chunks
 
@@ -33,6 +32,5 @@ class Dense(Baseline):
         return Prepared(texts, index=self.chunk_encoder.encode(texts))
 
     def read(self, prepared, question):
-        query = self.question_encoder.encode([question])[0]                                # [D]
-        order = highest(similarities(prepared.index, query).tolist(), self.top_k)
+        order = highest(closeness(self.question_encoder, prepared, question), self.top_k)
         return self.reading_of_best(question, prepared.texts, order)

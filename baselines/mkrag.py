@@ -43,12 +43,11 @@ from baselines.agent import (
     rated,
     says_nothing,
 )
-from baselines.common import highest, line_ids, pack_sentences, scaled
+from baselines.common import closeness, highest, line_ids, pack_sentences, scaled
 from baselines.mkrag_prompts import EXTRACT, GUIDELINES, LOOP, PAIRS, SPLIT, WEIGH
 from core.settings import Settings
 from core.text import fill
 from data import Prepared
-from encoders.sbert import similarities
 from llama import Cache, Llama, length_of
 from pecan import question_prompt
 
@@ -291,8 +290,7 @@ class MKRAG(Agent):
 
     def retrieve(self, prepared: Prepared, query: str) -> list[int]:
         """The 5 best pairs by the re-ranker among the 20 closest; ties go to the lower id."""
-        scores = similarities(prepared.index, self.encoder.encode([query])[0]).tolist()    # [pairs]
-        closest = highest(scores, RETRIEVED)
+        closest = highest(closeness(self.encoder, prepared, query), RETRIEVED)
         sure = self.p_yes(query, [prepared.texts[i] for i in closest])
         return highest(dict(zip(closest, sure)), RERANKED, closest)
 

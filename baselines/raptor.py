@@ -33,10 +33,9 @@ import numpy as np
 import torch
 
 from baselines.agent import Tree, TreeNode
-from baselines.common import highest, pack_sentences, scaled
+from baselines.common import closeness, highest, pack_sentences, scaled
 from core.files import optional
 from core.settings import Settings
-from encoders.sbert import similarities
 from llama import Llama
 from pecan import pack
 
@@ -165,8 +164,7 @@ class Raptor(Tree):
         return prepared
 
     def read(self, prepared, question):
-        query = self.encoder.encode([question])[0]                                         # [D]
-        order = self.retrieve(prepared.graph, similarities(prepared.index, query).tolist())
+        order = self.retrieve(prepared.graph, closeness(self.encoder, prepared, question))
         return self.reading_of_best(question, prepared.texts, order)
 
     def retrieve(self, nodes: list[TreeNode], scores: list[float]) -> list[int]:
