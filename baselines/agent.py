@@ -37,6 +37,7 @@ MARK = rf"\A(?:{MARKER.pattern})?(?:\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),
 RATING = r"(?:relevance )?(?:score|weight)"
 NUMBER = r"-?\d*\.?\d+"
 COMMA = r"(?<!\b\d)(?<!\b\d\d),(?!\d{3}\b)|,(?!\s?\d{3,4}\b)|;|''"       # not the comma of a date or a number
+BAR = r"(?:\]\W{0,4}|[,;|]\s*|^)\[|\[(?=[^][]*\]\W*$)|\|"       # or the beginning of a value in brackets
 
 # A model that has nothing to say: "unknown", "same as before", or one sentence such as "The text does not
 # mention it". "The same year as Ann" says something.
@@ -92,14 +93,14 @@ def items_of(reply: str, content=lambda line: False) -> list[str]:
     return [line for line in lines if line and (not line.endswith(":") or content(line))]
 
 
-def cells_of(line: str) -> list[str]:
+def cells_of(line: str, between: str = BAR) -> list[str]:
     """The values in a line, between bars or in brackets: "a | b" or "[a], [b | c]"."""
-    return list(filter(None, map(plain, re.split(r"(?:\]\W{0,4}|[,;|]\s*|^)\[|\[(?=[^][]*\]\W*$)|\|", line))))
+    return list(filter(None, map(plain, re.split(between, line))))
 
 
 def listed(text: str) -> list[str]:
     """The values in a list such as "a, b; and c"."""
-    return list(filter(None, (plain(re.sub(r"^\s*and\s", "", part)) for part in re.split(COMMA, text))))
+    return cells_of(text, rf"(?:{COMMA}|\A)(?:\s*and\s)?")
 
 
 def fields_of(reply: str, labels: str) -> list[tuple[str, str]]:
@@ -111,11 +112,10 @@ def fields_of(reply: str, labels: str) -> list[tuple[str, str]]:
     """
     label = (rf"(?:^\W{{0,9}}|(?<=[][\",;.?!|()-])\s{{0,3}})({labels})"
              r"(?: ?\d{1,3})?(?: ?\([^()]{0,40}\))?[^\w\n:]{0,9}")
-    before, *parts = re.split(rf"(?im){label}(?::|(?<=[]|-])\s|$)", "\n".join(lines_of(reply)))
-    fields = [("", before), *zip(map(str.lower, parts[::2]), parts[1::2])]
-    last, text = fields.pop()
-    said, _, rest = text.strip().partition("\n\n")
-    return [(name, text.strip()) for name, text in (*fields, (last, said), ("", rest))
+    *parts, last = re.split(rf"(?im){label}(?::|(?<=[]|-])\s|$)", "\n".join(lines_of(reply)))
+    said, _, rest = last.strip().partition("\n\n")
+    parts = ["", *parts, said, "", rest]
+    return [(name.lower(), text.strip()) for name, text in zip(parts[::2], parts[1::2])
             if name or re.search(r"\w[^:]*\s*\Z", text)]
 
 
@@ -273,19 +273,20 @@ class Agent(Baseline):
             left = [n for n, values in enumerate(found) if not values]
             for n, reply in zip(left, self.say([again + prompt + texts[n] for n in left], limit or self.limit)):
                 whole = reply.text.rpartition("\n")[0] if reply.cut else ""
-                values = [*parse(whole, texts[n]), None] if whole else []
-                if not found_in(values):
-                    values = parse(reply.text, texts[n])
-                    if whole and not found_in(values):
-                        parse(whole, texts[n])              # a walk keeps its notebook without the torn line
-
-                found[n] = found_in(values)
-                self.trace.append({"text": reply.text})
-                self.counts["calls"] += 1
-                self.counts["cut"] += reply.cut
-                self.counts["refused"] += not found[n]
-                self.counts["dropped"] += len(values) - len(found[n]) if found[n] else 0
+                for text in (whole, reply.text, whole) if whole else [reply.text]:      # what a parser keeps is whole
+                    values = parse(text, texts[n])
+                    found[n] = found_in(values)
+                    if found[n]:
+                        self.counts["dropped"] += len(values) - len(found[n]) + (text != reply.text)
+                        break
+                self.note(reply, not found[n])
         return found
+
+    def note(self, reply: Reply, refused: bool):
+        self.trace.append({"text": reply.text})
+        self.counts["calls"] += 1
+        self.counts["cut"] += reply.cut
+        self.counts["refused"] += refused
 
     def ask_fitting(self, texts: Iterable[str], parse) -> list:
         """Ask with the first text that fits the window; if none fits, with the last."""
@@ -317,10 +318,10 @@ class Tree(Agent):
         beginning of the texts, so that no node is empty, and the reply counts as refused.
         """
         sources = ["\n\n".join(nodes[i].text for i in group) for group in groups]
-        said = self.say([prompt.format(source) for source in sources], self.limit)
-        self.counts["calls"] += len(said)
-        self.counts["cut"] += sum(reply.cut for reply in said)
-        self.counts["refused"] += sum(not reply.text.strip() for reply in said)
-        texts = [" ".join(reply.text.split()) or split(self.model.tokenizer, source, self.limit)[0]
-                 for reply, source in zip(said, sources)]
-        return [TreeNode(nodes[-1].level + 1, text, group) for text, group in zip(texts, groups)]
+        found = []
+        for reply, source, group in zip(self.say([*map(prompt.format, sources)], self.limit), sources, groups):
+            text = " ".join(reply.text.split())
+            self.note(reply, not text)
+            text = text or split(self.model.tokenizer, source, self.limit)[0]
+            found.append(TreeNode(nodes[-1].level + 1, text, group))
+        return found
