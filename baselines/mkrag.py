@@ -98,7 +98,8 @@ def entities_of(reply: str, text: str) -> list[tuple[str, str, str] | None]:
         with suppress(json.JSONDecodeError, RecursionError):
             value, stop = DECODER.raw_decode(reply, match.end() - 1)
             fields = {key.lower(): inner for key, inner in value.items()}
-            around = all(map(objects, fields.values()))
+            around = all(isinstance(inner, dict) for field in fields.values()
+                         for inner in (field if isinstance(field, list) else [field]))
             name = str(fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""'))
             if match.end() <= end or fields.keys().isdisjoint(KINDS) and (around or not name):
                 continue                                    # in another entity, or around those that come next
@@ -126,11 +127,6 @@ def merged(pairs: list[tuple]) -> dict:
 DECODER = json.JSONDecoder(object_pairs_hook=merged)
 
 
-def objects(value) -> bool:
-    """Whether a JSON value is an object or a list of objects."""
-    return all(isinstance(inner, dict) for inner in (value if isinstance(value, list) else [value]))
-
-
 def items_in(value, keys: str = "") -> list[str]:
     """The items in a JSON value: its texts, each with the keys that lead to it, as "key | text".
 
@@ -142,8 +138,8 @@ def items_in(value, keys: str = "") -> list[str]:
         texts = [", ".join(items_in(inner)).replace(" | ", ": ") if isinstance(inner, dict) else inner
                  for inner in value]
         return [item for text in texts for item in items_in(text, keys)]
-    words = str(value).split()
-    return [] if not words or len(words) < 4 and says_nothing(" ".join(words)) else [keys + " ".join(words)]
+    text = " ".join(str(value).split())
+    return [keys + text] if text and (text.count(" ") > 2 or not says_nothing(text)) else []
 
 
 def without_time(event: str, text: str) -> str:
@@ -161,13 +157,12 @@ def joined(extracted: list[list[tuple[str, str, str]]]) -> dict[str, list[tuple[
 
     Entities are the same if their names are equal in lower case. A repeated item counts once.
     """
-    names = {}                                              # in lower case -> first wording
-    found = {}                                              # first wording -> items, as a dict's keys
+    found = {}                                              # name in lower case -> (first wording, items as keys)
     for name, kind, text in chain(*extracted):
-        items = found.setdefault(names.setdefault(name.lower(), name), {})
+        _, items = found.setdefault(name.lower(), (name, {}))
         if text:
             items[kind, text] = None
-    return {name: list(items) for name, items in found.items() if items}
+    return {name: list(items) for name, items in found.values() if items}
 
 
 def weights_of(reply: str, names: str) -> list[tuple[str, float] | None]:
@@ -248,13 +243,13 @@ class MKRAG(Agent):
         entities = joined(self.ask(EXTRACT, chunks, entities_of, scaled(EXTRACT_TOKENS, self.settings)))
 
         # Pruning (equation 5).
-        groups = fill(tokenizer, list(entities), self.limit // WEIGHT_TOKENS, "\n")
+        groups = fill(tokenizer, entities, self.limit // WEIGHT_TOKENS, "\n")
         weights = dict(chain(*self.ask(WEIGH, groups, weights_of)))
-        kept = [name for name in entities if weights.get(name, TAU) >= TAU]
 
         # Pairs of all grains.
         requests = {PAIRS.format(guideline=GUIDELINES[grain], content=group): group
-                    for name in kept for grain, lines in requests_of(name, entities[name])
+                    for name, items in entities.items() if weights.get(name, TAU) >= TAU
+                    for grain, lines in requests_of(name, items)
                     for group in fill(tokenizer, lines, self.limit // (MICRO_TOKENS if grain == "micro" else 1), "\n")}
 
         pairs = chain(*self.ask("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt])))
@@ -270,10 +265,9 @@ class MKRAG(Agent):
         if not prepared.texts:
             return None
         [queries] = self.ask(f"{SPLIT}Question: ", [question], sub_questions)
-        queries = queries or [question]
-        found = [self.retrieve(prepared, query) for query in queries]
-        order = list(dict.fromkeys(chain(*found)))          # R
-        observation = "\n".join(f"{query}: {prepared.graph[best][1]}" for query, (best, *_) in zip(queries, found))
+        found = {query: self.retrieve(prepared, query) for query in queries or [question]}
+        order = list(dict.fromkeys(chain(*found.values())))                    # R
+        observation = "\n".join(f"{query}: {prepared.graph[best][1]}" for query, (best, *_) in found.items())
 
         # If knowledge does not fit, its end is left out.
         knowledge = [prepared.texts[i] for i in order]
@@ -284,9 +278,8 @@ class MKRAG(Agent):
 
         # The prompt wants a rewriting "if the answer cannot be derived". So it counts more than any answer.
         # Each of several rewritings is looked up.
-        new = [text for kind, text in decisions if kind == "RewriteQ"]
-        order = list(dict.fromkeys(chain(order, *(self.retrieve(prepared, query) for query in new))))
-        return self.reading_of_best(question, prepared.texts, order)
+        order += chain(*(self.retrieve(prepared, text) for kind, text in decisions if kind == "RewriteQ"))
+        return self.reading_of_best(question, prepared.texts, dict.fromkeys(order))
 
     def retrieve(self, prepared: Prepared, query: str) -> list[int]:
         """The 5 best pairs by the re-ranker among the 20 closest; ties go to the lower id."""
