@@ -43,8 +43,9 @@ import hashlib
 import math
 import random
 import re
+from collections.abc import Iterable
 from functools import cache
-from itertools import chain
+from itertools import chain, zip_longest
 
 from baselines.agent import Agent, cells_of, form_of, found_in, holds, items_of, listed, numbers_of
 from baselines.common import pack_paragraphs, scaled, sentences
@@ -118,7 +119,7 @@ def simhash(text: str) -> int:
     return sum(1 << bit for bit in range(64) if 2 * sum(value >> bit & 1 for value in hashes) > len(hashes))
 
 
-def join_names(candidates: list[list[str]]) -> tuple[list[dict], dict[str, int]]:
+def join_names(candidates: Iterable[Iterable[str]]) -> tuple[list[dict], dict[str, int]]:
     """Nodes (name, chunks) and form -> node, from the candidate names of each chunk (equations 3, 4).
 
     A near duplicate joins the first node that it is near.
@@ -151,14 +152,12 @@ def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, in
     for line in dict.fromkeys(items_of(reply)):
         cells = cells_of(line)
         nodes = [node_of.get(form_of(cell), node_of.get(form_of(re.split(r"\(|,", cell)[0]))) for cell in cells]
-        triples = list(zip(nodes[::2], cells[1::2], nodes[2::2]))
-        if not triples or len(cells) % 2 == 0:              # a cell is left over
-            triples.append((None,))
-        found += [None if None in triple else triple for triple in triples]
+        triples = list(zip_longest(nodes[:-1:2], cells[1::2], nodes[2::2]))          # the last lacks a node, perhaps
+        found += [None if None in triple else triple for triple in triples or [(None,)]]
     return found
 
 
-def acyclic(relations: list[tuple[int, str, int]], number: int) -> list[list]:
+def acyclic(relations: Iterable[tuple[int, str, int]], number: int) -> list[list]:
     """Edges [a, b, relations] of a directed acyclic graph of `number` nodes.
 
     A relation that would close a cycle is left out. Another relation of the same two nodes is added to their edge.
@@ -260,11 +259,11 @@ class JERR(Agent):
         tokenizer = self.model.tokenizer
         chunks = pack_paragraphs(tokenizer, document, scaled(self.identity(document)["tokens"], self.settings))
         said = self.ask(SYNOPSIS, chunks, synopsis_of)
-        synopses = [some[0] if some else split(tokenizer, chunk, self.limit)[0] for some, chunk in zip(said, chunks)]
+        synopses = [(some or split(tokenizer, chunk, self.limit))[0] for some, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        atoms, elements = (self.ask(prompt, synopses, names_of) for prompt in (ATOMS, ELEMENTS))
-        nodes, node_of = join_names([some + others for some, others in zip(atoms, elements)])
+        names = [self.ask(prompt, synopses, names_of) for prompt in (ATOMS, ELEMENTS)]
+        nodes, node_of = join_names(map(chain, *names))
         whole = list(chain(*map(sentences, synopses)))
         for node in nodes:
             about = [sentence for sentence in whole if words_of(node["name"]) <= words_of(sentence)]
@@ -274,8 +273,7 @@ class JERR(Agent):
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
         texts = ["\n".join(some) + "\n\nText:\n" + synopsis for some, synopsis in zip(names, synopses) if len(some) > 1]
         found = self.ask(EDGES, texts, lambda reply, _: relations_of(reply, node_of))
-        edges = acyclic(list(chain(*found)), len(nodes))
-        return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": edges}
+        return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": acyclic(chain(*found), len(nodes))}
 
     def make(self, content):
         return Prepared(content["chunks"], graph=content)
@@ -290,8 +288,7 @@ class JERR(Agent):
         nodes = memory["nodes"]
         synopses = memory["synopses"]
         [names] = self.ask(KEYWORDS, [question], names_of)
-        keywords = keywords_of(question, names)
-        tree = TreeSearch([node["text"] for node in nodes], memory["edges"], keywords)
+        tree = TreeSearch([node["text"] for node in nodes], memory["edges"], keywords_of(question, names))
         for _ in range(max(ROUNDS, 10 * len(nodes))):
             tree.round()
         found = tree.best()
@@ -304,7 +301,7 @@ class JERR(Agent):
         lines = self.lines_that_fit(synopses, priority, room // 2)
         read = self.lines_that_fit(prepared.texts, pages, room - sum(map(len, lines.values())))
         lines |= read
-        return self.reading(question, [*chain(*(lines[chunk] for chunk in sorted(lines)))], list(read),
+        return self.reading(question, [i for chunk in sorted(lines) for i in lines[chunk]], list(read),
                             len(lines) < len(priority) or list(read) != pages)
 
     def look_up(self, memory: dict, question: str, found: list[int], priority: list[int]) -> list[int]:
@@ -321,8 +318,8 @@ class JERR(Agent):
             related.append(f"{nodes[v]['name']} (Page {pages}): {'; '.join(relations) or 'none'}")
 
         options = re.search(OPTION, question)
-        most = OPTIONS_LOOKED_UP if options else LOOKED_UP
-        texts = (LOOK_UP.format(kind="multiple choice " if options else "", most=most, question=question,
+        kind, most = ("multiple choice ", OPTIONS_LOOKED_UP) if options else ("", LOOKED_UP)
+        texts = (LOOK_UP.format(kind=kind, most=most, question=question,
                                 pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
                                 related="\n".join(related)) for n in range(len(priority), -1, -1))
         return self.ask_fitting(texts, lambda reply, prompt: pages_of(reply, prompt, len(synopses), most))
