@@ -97,11 +97,9 @@ def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
     """
     facts = []                                              # a fact alone waits for its elements
     for line in items_of(reply):
-        fact, *elements = cells_of("|".join(re.split(ELEMENTS, line))) or [""]
+        fact, *elements = cells_of(re.sub(ELEMENTS, "|", line)) or [""]
         if len(elements) == 2 and "|" not in line and "," in elements[1]:
-            name = fact
-            fact = f"{name}, {elements[0]}"
-            elements = [name, *listed(elements[1])]
+            fact, elements = f"{fact}, {elements[0]}", [fact, *listed(elements[1])]
         label = re.match(ELEMENTS, line)
         waiting = [known for known in facts if known and len(known) == 1]
         if not waiting and not elements and not fact.endswith("."):

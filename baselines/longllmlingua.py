@@ -141,11 +141,11 @@ class LongLLMLingua(Baseline):
             for first in range(0, len(unit), self.window):
                 # The tokens with the highest contrast in a window stay, in their order.
                 ids = unit[first:first + self.window]
-                before = list(cache.lengths)
+                before = cache.lengths
                 hidden, _ = scorer.append(cache, [[(None, ids)]] * 2)                      # [2, T, D]
                 cache.rollback(before)
-                given, alone = (losses(scorer, torch.cat((row[None], states[:-1])), ids)
-                                for row, states in zip(last, hidden))
+                states = torch.cat((last[:, None], hidden[:, :-1]), 1)
+                given, alone = (losses(scorer, row, ids) for row in states)
                 kept = [ids[i] for i in sorted(highest((alone - given).tolist(), int(share * len(ids))))]
                 left += kept
 
