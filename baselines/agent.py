@@ -171,6 +171,7 @@ class Agent(Baseline):
         build(document) -> dict         what is built, in JSON's types; the model does the work
         make(content) -> Prepared       the same in the form that questions need; an encoder may do some work
     """
+    at_once = 1                   # an answer took long; a kill must not lose it
     instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
     reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
 
@@ -181,7 +182,6 @@ class Agent(Baseline):
                              "PECAN's (its pecan.json says so)")
         self.limit = scaled(self.reply_tokens, settings)
         self.asking = Batches(batch_rows(settings, model.device.type))
-        self.at_once = 1                                    # an answer took long; a kill must not lose it
         self.begin()
 
     def begin(self, ask=None):

@@ -72,13 +72,13 @@ class Baseline(Method):
         make(document) -> Prepared                          the document made ready for its questions
         read(prepared, question) -> Reading | None          None if there is nothing to answer from
     """
+    at_once = None                # questions whose readers run together; None: as many as a batch has rows
 
     def __init__(self, model: Llama, settings: Settings, *others):
         self.model = model
         self.settings = settings
         self.counted = {model, *others}
         self.batches = Batches(batch_rows(settings, model.device.type, READERS))
-        self.at_once = self.batches.rows                    # questions whose readers run together
 
     def prepare_all(self, documents, paths, progress=False):
         return [attempt(self.prepared, document) for document in documents]
@@ -107,7 +107,7 @@ class Baseline(Method):
                 yield n, found[0]
             else:
                 waiting.append((n, *found))
-            if len(waiting) == self.at_once:
+            if len(waiting) == (self.at_once or self.batches.rows):
                 yield from self.read_together(waiting)
                 waiting = []
         yield from self.read_together(waiting)
