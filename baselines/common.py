@@ -195,7 +195,7 @@ def units(document: Document) -> list[str]:
     found = []
     after_heading = False
     for passage in document.passages:
-        for unit in re.split(r"\n\s*\n", passage.strip()):
+        for unit in filter(None, re.split(r"\n\s*\n", passage.strip())):
             if after_heading:
                 found[-1] += f"\n{unit}"
             else:
