@@ -25,8 +25,7 @@ def method(tiny):
 
 def test_prompts_are_the_figures_of_the_paper():
     """The texts with this hash were compared with Figures 6 to 12, word for word."""
-    names = "EXTRACT PLAN SELECT FACTS CHUNK NEIGHBOURS REASON".split()
-    texts = [getattr(figures, name) for name in names]
+    texts = [getattr(figures, name) for name in "EXTRACT PLAN SELECT FACTS CHUNK NEIGHBOURS REASON".split()]
     assert hashlib.sha256("\f".join(texts).encode()).hexdigest()[:16] == "62a739ceac39764a"
 
 
@@ -43,7 +42,7 @@ def test_the_graph_by_hand():
     """A node has its first wording. Special characters alone are no node."""
     graph = FactGraph(FACTS)
     album, studio, danko, toronto, castle = map(stems_of, NAMES)
-    assert list(graph.names.items()) == list(zip((album, studio, danko, toronto, castle), NAMES))
+    assert list(graph.names.items()) == [(stems_of(name), name) for name in NAMES]
     assert graph.facts[danko] == [(6, "f1"), (9, "f2")]
     assert graph.neighbours == {album: {studio, danko}, studio: {album, danko}, danko: {album, studio, toronto},
                                 toronto: {danko, castle}, castle: {toronto}}

@@ -4,7 +4,8 @@ A whole conversation, with all grains of pairs, for entities with 1 to 4 items, 
 test_replies.py.
 """
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,20 +45,10 @@ def test_pruning(method):
 
 # --- retrieval and loop ---------------------------------------------------------------------------------------------
 
-@dataclass(eq=False)
-class Vectors:
-    """An encoder with given vectors."""
-    vectors: dict
-    flops = 0
-
-    def encode(self, texts):
-        return torch.tensor([self.vectors[text] for text in texts])
-
-
 def test_retrieval_equals_numpy(method):
     """Retrieval takes the 20 closest pairs, ties to the lower id, and of these the 5 that the re-ranker prefers."""
     scores = np.random.default_rng(0).permutation(np.arange(24) // 2 * 2.0)           # each score twice
-    method.encoder = Vectors({"q": [.5]})
+    method.encoder = SimpleNamespace(encode=lambda texts: torch.tensor([[.5]]))
     prepared = Prepared([str(i) for i in range(24)], index=torch.tensor(scores)[:, None])
     closest = np.argsort(-scores, kind="stable")[:20].tolist()
     sure = {i: n // 3 for n, i in enumerate(closest)}
@@ -86,11 +77,11 @@ QUESTIONS = ["Who performed Never Too Loud? (a band)", "Which castle is there?",
     ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[1]}\nRewriteQ: {QUESTIONS[2]}"), [0, 1, 2], 0),
     ((QUESTIONS[0], *["Casa Loma"] * 2), [0, 1], 2),
     ((*["an essay."] * 2, "Answer: x"), [2, 0], 2)])
-def test_two_rounds(tiny, monkeypatch, replies, read, refused):
+def test_two_rounds(method, monkeypatch, replies, read, refused):
     """Each of three pairs is near one question; the last one is asked. A query finds its pair and one more; no pair is
     read twice. The model is asked once whether it can answer. The example's answer counts if it is known."""
     monkeypatch.setattr(mkrag, "RERANKED", 2)
-    method = MKRAG(tiny, Vectors(dict(zip(QUESTIONS, torch.eye(3).tolist()))), Settings(window=100_000))
+    method.encoder = SimpleNamespace(encode=lambda texts: torch.eye(3)[list(map(QUESTIONS.index, texts))])
     method.p_yes = lambda query, texts: [query in text for text in texts]
     script = Script(method, *replies)
     pairs = [(q, "Marie Curie") for q in QUESTIONS]
