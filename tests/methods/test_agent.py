@@ -53,13 +53,12 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, ki
 
 
 def test_a_thought_is_no_part_of_what_a_model_says(tiny, settings, graph, question, monkeypatch):
-    """This holds for replies, for the reader's answers, and for PECAN's."""
+    """This holds for all replies of methods, here the reader's, and for PECAN's answers."""
     monkeypatch.setattr(tiny.tokenizer, "decode", lambda ids: "<think>a cat</think>\n<think>?\n</think>\n\na goat")
     method = Agent(tiny, settings)
     method.read = lambda prepared, question: method.reading(question, [])
-    texts = [method.say(["What is it?"], 4)[0].text, method.answer(None, question).text,
-            Search(tiny, graph, question, torch.ones(len(graph.nodes)), settings).answer().text]
-    assert list(map(str.strip, texts)) == ["a goat"] * 3
+    search = Search(tiny, graph, question, torch.ones(len(graph.nodes)), settings)
+    assert method.answer(None, question).text == search.answer().text.strip() == "a goat"
 
 
 def test_nothing_is_lost_in_silence(tiny, settings):

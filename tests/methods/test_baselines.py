@@ -257,10 +257,8 @@ def test_walks(tiny, actions, read, shown):
 
 def test_of_a_memory_that_does_not_fit_the_oldest_is_left_out(tiny, settings):
     method = MeMWalker(tiny, settings)
-    shown = []
-    method.ask_fitting = lambda texts, parse: shown.extend(texts)
-    method.choose(memwalker.TRIAGE, "?", ["root", "left", "late"], "x", ["0"])
-    assert [re.findall("root|left|late", text) for text in shown] == [
+    method.ask_fitting = lambda texts, _: [[re.findall("root|left|late", text) for text in texts]]
+    assert method.choose(memwalker.TRIAGE, "?", ["root", "left", "late"], "x", ["0"]) == [
         ["root", "left", "late"], ["left", "late"], ["late"], []]
 
 
