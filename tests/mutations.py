@@ -6,15 +6,44 @@
 mutations.diff has a paragraph for each test: a file of the source, the test, and the bugs that it catches, below their
 names. All bugs together take about as long as all tests. So pytest leaves them out; .ci/run runs both.
 """
+import contextlib
 import multiprocessing
 import os
+import re
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 
-from mutant import PRELOADED, ROOT, changes_in, run
+import pytest
+from _pytest.config import default_plugins
+
+ROOT = Path(__file__).parents[1]
+
+# A test must fail by its own assertion. A crash proves nothing about numbers.
+FOUND = r"^(AssertionError|Failed|ValueError: .*do not fit a cache|.*would become that special token)"
+
+# The libraries and the parts of pytest that a process starts with; they take longer to load than most tests to run.
+PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_counter",
+             "transformers.models.llama.modeling_llama", "transformers.generation", "rouge_score.rouge_scorer",
+             *(f"_pytest.{name}" for name in default_plugins)]
+
+# The project's own options would start more processes. The rest turns off things that take longer than most tests: the
+# search for unclosed objects, the source around a failure, the plugins of other packages.
+OPTIONS = ["-qx", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:unraisableexception", "--tb=native",
+           "--disable-plugin-autoload", "-p", "_hypothesis_pytestplugin", "--hypothesis-profile=unshrunk"]
+
+
+def changes_in(text: str) -> dict[str, tuple[str, str]]:
+    """The changes in a text of diffs, by the line above each: the lines before it and after it."""
+    return {name: tuple("".join(f"{line[1:]}\n" for line in lines.splitlines() if line[0] in signs)
+                        for signs in ("- ", "+ "))
+            for name, lines in re.findall(r"^([^-+ \n].*)\n((?:[-+ ].*(?:\n|\Z))+)", text, re.MULTILINE)}
+
 
 MUTATIONS = {}                # name: (file, text, the text that replaces it, the test that catches it)
 for paragraph in (ROOT / "tests" / "mutations.diff").read_text(encoding="utf-8").split("\n\n"):
-    head, _, bugs = paragraph.partition("\n")
+    head, bugs = paragraph.split("\n", 1)
     file, test = head.split(", ")
     MUTATIONS |= {name: (file, *change, test) for name, change in changes_in(bugs).items()}
 
@@ -24,6 +53,33 @@ def argument_of(test: str) -> str:
     file, name = test.split("::")
     path, = (ROOT / "tests").rglob(file)
     return f"{path.relative_to(ROOT)}::{name}"
+
+
+def run(call: tuple) -> tuple[str, str, str]:
+    """Put a bug into a copy of the project, byte code included, and run tests there. Call it in a fresh process.
+
+    `call` holds the bug's name; its file, text and replacement, or None for a copy without a bug; and the tests, as
+    arguments of pytest. Returns the name; "caught" if a test failed by an assertion, "SURVIVES" if none failed, or
+    "crashed"; and the test, or what was printed.
+    """
+    name, change, tests = call
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "pecan"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "results*", "smollm2"))
+        os.chdir(copy)
+        if change:
+            file, old, new = change
+            Path(file).write_text(Path(file).read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+        with open("output", "w") as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            code = pytest.main([*tests, *OPTIONS, "--basetemp", f"{folder}/tests"])
+        printed = Path("output").read_text()
+        os.chdir("/")
+
+    if code == 0:
+        return name, "SURVIVES", ""
+    if code == 1 and re.search(FOUND, printed, re.MULTILINE):
+        return name, "caught", re.search(r"^(?:FAILED|ERROR) tests/([^\s[]+)", printed, re.MULTILINE)[1]
+    return name, "crashed", printed[-2000:]
 
 
 def main(wanted: list[str]) -> int:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from mutant import ROOT, changes_in
+from mutations import ROOT, changes_in
 
 PROGRAM = "core", "model", "encoders", "baselines", "evaluation", "view", "tiny"
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

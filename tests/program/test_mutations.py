@@ -1,6 +1,5 @@
 """Each bug of mutations.py has its place and its test. `python tests/mutations.py` shows that the test catches it."""
-from mutant import ROOT
-from mutations import MUTATIONS, argument_of
+from mutations import MUTATIONS, ROOT, argument_of
 
 
 def test_every_bug_has_its_line_and_its_test():
