@@ -6,7 +6,6 @@ import pytest
 
 import eval as command_line
 from core.files import InputError
-from evaluation import pictures
 from evaluation.methods import PATIENCE
 
 pytest.importorskip("matplotlib").use("Agg")
@@ -38,17 +37,14 @@ def whiskers(axis) -> set:
     return {tuple(segment.ravel().round(3)) for bars in axis.collections for segment in bars.get_segments()}
 
 
-def test_no_whisker_is_below_0():
-    """matplotlib refuses one. If all answers are alike, rounding may put the ends of the interval past the mean."""
-    mean = sum([1 / 3] * 7) / 7
-    for ends in ([mean + 1e-16, mean], [mean, mean - 1e-16]):
-        lengths = pictures.whiskers([{"f1": mean, "f1_interval": ends}], "f1")
-        assert all(length >= 0 for side in lengths for length in side)
-
-
 def test_the_sweep(draw):
-    """Values of t_n that were not run are left out. A data set over which nothing was run has no picture."""
+    """Values of t_n that were not run are left out. A data set over which nothing was run has no picture.
+
+    If all answers are alike, rounding may put an end of the interval past the mean. matplotlib refuses such a whisker.
+    """
     runs = {row.name: summary(n) for n, row in enumerate(PATIENCE, 1) if n != 5}
+    for run, rounding in zip(runs.values(), (1e-14, -1e-14)):
+        run["f1_interval"] = [run["f1"] + rounding] * 2
     figure, = draw("patience", none={}, mine=runs)
     for axis, name in zip(figure.axes, ("f1", "flops"), strict=True):
         assert axis.containers[0].lines[0].get_xydata().tolist() == [
