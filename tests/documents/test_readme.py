@@ -3,8 +3,6 @@
 python tests/documents/test_readme.py      corrects the line numbers in the documents
 """
 import argparse
-import contextlib
-import io
 import math
 import re
 import shlex
@@ -23,7 +21,7 @@ from model.checkpoint import read_config, tensor_shapes  # noqa: E402
 from tiny import world  # noqa: E402
 from view import annotate, ask, page, search  # noqa: E402
 
-README = ROOT / "README.md"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 # The project's files are those that git has. A virtual environment, of whatever name, is not among them.
 LISTED = [name for name in subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True,
                                           check=True).stdout.split() if (ROOT / name).exists()]
@@ -68,17 +66,16 @@ def test_lines_and_names(path):
         assert (path.parent / target).exists(), f"a link leads to {target}, which does not exist"
 
 
-def test_the_lines_of_python_in_the_readme():
-    code, = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
-    printed = io.StringIO()
-    with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed):
-        exec(code, {})
-    assert printed.getvalue() == "1921\n"
+def test_the_lines_of_python_in_the_readme(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    code, = re.findall(r"```python\n(.*?)```", README, re.S)
+    exec(code, {})
+    assert capsys.readouterr().out == "1921\n"
 
 
 def test_the_search_in_the_readme(tmp_path, capsys):
     """The command prints every line of the README's trace."""
-    shown, = re.findall(r"```\n(When did Selma move\?\n.*?)```", README.read_text(encoding="utf-8"), re.S)
+    shown, = re.findall(r"```\n(When did Selma move\?\n.*?)```", README, re.S)
     ask.main([str(ROOT / "tiny" / "story.txt"), "When did Selma move?", "--trace", "--device", "cpu",
               "--graph", str(tmp_path / "graph.json")])
     assert {*shown.splitlines()} <= {"  ...", *capsys.readouterr().out.splitlines()}
