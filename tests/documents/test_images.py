@@ -68,11 +68,9 @@ def real() -> str:
 
 
 def test_the_page_of_a_search_is_the_one_that_is_made():
-    """If it is not, run this file. docs/search.html is small, and opens at the step that reads the answer's source."""
+    """If it is not, run this file."""
     assert REAL.read_text(encoding="utf-8") == real()
-    html = SEARCH.read_text(encoding="utf-8")
-    assert_same(html, searched())
-    assert '"start":12' in html and len(html) < 150_000
+    assert_same(SEARCH.read_text(encoding="utf-8"), searched())
 
 
 @pytest.mark.slow
