@@ -184,18 +184,17 @@ def test_each_process_has_its_own_documents_and_file(go, tmp_path, monkeypatch, 
     calls = spy("answer_all", runner)
     (tmp_path / "r" / "embedded").mkdir(parents=True)
     done = go("--method", "bm25", code=2)
-    [((_, documents, predictions, _, shown), _)] = calls
+    [((_, documents, _, _, shown), _)] = calls
     assert [document.id for document in documents] == ["test-1"] and not shown and not done.stdout
-    assert [path.name for path in tmp_path.glob("r/embedded/*")] == [predictions.own.name] == ["bm25.part-1.jsonl"]
+    assert [path.name for path in tmp_path.glob("r/embedded/*")] == ["bm25.part-1.jsonl"]
 
 
 def test_only_torchrun_makes_a_team(monkeypatch):
     """Without TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are another program's."""
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "3")):
-        monkeypatch.setenv(name, value)
-    assert vars(Team()) == {"rank": 0, "size": 1, "local_rank": 0}
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert vars(Team()) == {"rank": 0, "size": 1, "local_rank": 3}
+    set_there = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "3"}
+    for environment, local_rank in ((set_there, 0), (set_there | {"TORCHELASTIC_RUN_ID": "none"}, 3)):
+        monkeypatch.setattr(os, "environ", environment)
+        assert vars(Team()) == {"rank": 0, "size": 1, "local_rank": local_rank}
 
 
 # --- what can go wrong ----------------------------------------------------------------------------------------------
