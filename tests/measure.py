@@ -22,12 +22,12 @@ from pecan import Graph, Node, Search, node_line, summarise, summary_prompt
 
 TINY = Path(__file__).parents[1] / "tiny"
 NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-         "num_key_value_heads", "head_dim", "tie_word_embeddings")
-SIZES = {"embedded": (461, 128, 256, 6, 4, 2, 32, True),
-         "SmolLM2, 6 layers": (49152, 576, 1536, 6, 9, 3, 64, True),
-         "1B": (128256, 2048, 8192, 16, 32, 8, 64, True),
-         "8B": (128256, 4096, 14336, 32, 32, 8, 128, False),
-         "70B": (128256, 8192, 28672, 80, 64, 8, 128, False)}
+         "num_key_value_heads", "tie_word_embeddings")
+SIZES = {"embedded": (461, 128, 256, 6, 4, 2, True),
+         "SmolLM2, 6 layers": (49152, 576, 1536, 6, 9, 3, True),
+         "1B": (128256, 2048, 8192, 16, 32, 8, True),
+         "8B": (128256, 4096, 14336, 32, 32, 8, False),
+         "70B": (128256, 8192, 28672, 80, 64, 8, False)}
 
 
 def random_model(shape: str, device: torch.device | str, dtype: torch.dtype, **changes):
