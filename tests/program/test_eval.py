@@ -252,8 +252,7 @@ def test_answers_that_vanish_during_a_run_are_missed(go, monkeypatch):
     ([False, True, False], 0, r"PECAN on .*: \d+ replies end inside their thought and count as empty answers")])
 def test_replies_that_end_inside_their_thought_are_named(go, monkeypatch, thinking, code, words):
     """That the tokenizer sees them is shown in test_tokenizer.py."""
-    flags = itertools.cycle(thinking)
-    monkeypatch.setattr(Tokenizer, "thinking", lambda *_: next(flags))
+    monkeypatch.setattr(Tokenizer, "thinking", Mock(side_effect=itertools.cycle(thinking)))
     said = go("--method", "pecan", code=code)
     assert re.search(words, said.stdout + said.stderr)
 
