@@ -14,6 +14,7 @@ from test_demo import assert_same
 
 from view import annotate
 from view.page import FOLDER
+from view.recorder import few
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {file: (ROOT / f"{file}.py").read_text(encoding="utf-8") for file in ("pecan", "llama")}
@@ -100,6 +101,13 @@ def test_names_lead_to_their_definitions(ids, blocks):
     assert not named("pecan.final_scores", "attention") | named("pecan.pack", "append")
     formulas = re.findall(r'(?m)^  "([\w.]+)": \[', (FOLDER / "formulas.jinja").read_text(encoding="utf-8"))
     assert set(formulas) == {name for name, block in blocks.items() if list(block.iter("math"))}
+
+
+def test_values_that_are_left_out_are_named():
+    """Eight values are shown, and only behind them "..", if there are more."""
+    for n in (1, 8, 9):
+        shown = few(np.arange(n))
+        assert len(shown) == min(n, 8) + (n > 8) and (shown[-1] == "..") == (n > 8)
 
 
 def values_of(block) -> dict[str, np.ndarray]:
