@@ -52,6 +52,7 @@ def test_okapi_equals_rank_bm25(texts, query):
     """Scores are equal, also if a word occurs in more than half of the texts and so has a negative idf."""
     wanted = rank_bm25.BM25Okapi(texts).get_scores(query).tolist()
     assert Okapi(texts).scores(query) == pytest.approx(wanted, abs=1e-12)
+    assert Okapi([[], []]).scores(query) == [0, 0], "no text has a word"
 
 
 def test_bm25_reads_the_best_first(tiny, settings):
@@ -169,7 +170,7 @@ def test_clusters_inside_of_clusters(monkeypatch):
     assert heard == [(36, 5), (14, 10), (12, 3)], "int(sqrt(n - 1)) neighbours, inside a cluster 10"
 
 
-@pytest.mark.parametrize("size, small, layers", [(4, 24, [94, 24]), (1, 11, [94] * 6)])
+@pytest.mark.parametrize("size, small, layers", [(4, 11, [94, 24, 6]), (4, 24, [94, 24]), (1, 11, [94] * 6)])
 def test_raptors_tree(tiny, settings, encoder, document, tmp_path, monkeypatch, size, small, layers):
     """Each summary is made from its children, up to a layer of `small` nodes or fewer. If clustering makes no layer
     smaller, there are five layers of summaries. Clusters are `size` neighbours here. The file has the same tree."""
