@@ -116,6 +116,7 @@ def test_flops_by_hand(kind, folder, monkeypatch):
         return LAYERS * (2 * T * (4 * D * D + 2 * D * HIDDEN) + 4 * T * T * D)
 
     encoder = MODELS[kind][2](folder)
+
     def alone(tokens, mask, forward=encoder.forward):
         return torch.empty(1 << 50) if len(tokens) > 1 else forward(tokens, mask)
 
