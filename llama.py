@@ -326,7 +326,9 @@ class Llama:
 
             # Nothing reads the other tokens behind the last layer's keys and values, so only those at the ends go on.
             if ends is not None and not attended and layer == config.layers - 1:
-                x, q, mask = x[rows, ends], q[rows, :, ends].transpose(1, 2), mask_of(positions[rows, ends])
+                x = x[rows, ends]                                                          # [B, 1, D]
+                q = q[rows, :, ends].transpose(1, 2)                                       # [B, H, 1, K]
+                mask = mask_of(positions[rows, ends])                                      # [B, 1, 1, P]
 
             # Attention. The fused kernel is faster, but gives no weights.
             if attended:
