@@ -123,8 +123,8 @@ def rated(reply: str, names: Iterable[str]) -> list[tuple[str, float] | None]:
     """(name, number) for each line that says one of the names, then a number; None for others.
 
     For example "Node: x, Score: 9", "x | 0.3", "x: 9 of 10" (9). A line "Score: 9" goes on with the line before it. The
-    longest name counts, and the first number behind a sign, or else the first one; a year is none. A line that is a
-    name alone has the number 0, so it comes after all others.
+    longest name counts, and the first number behind a sign, or else the first one; a year is none. Names alone,
+    one or several in a line, have the number 0, so they come after all others.
     """
     name_of = {form_of(name): name for name in names}
     lines = "\n".join(items_of(reply, lambda line: form_of(line) in name_of))
@@ -134,8 +134,13 @@ def rated(reply: str, names: Iterable[str]) -> list[tuple[str, float] | None]:
         form = max((form for form in name_of if said.startswith(form + " ")), key=len, default="")
         rest = re.split("(?i)" + r"\W+".join(form.split()) + rf"\b(?:.*?{RATING}\b)?", line, maxsplit=1)[-1]
         numbers = re.findall(rf"(?:\A|[|:,;=(])[^\w|:,;=(]*?({NUMBER})", rest) or re.findall(NUMBER, rest)
-        numbers = [number for number in map(float, numbers) if abs(number) < 1000] or [0.0] * (said == form + " ")
-        found.append((name_of[form], numbers[0]) if form and numbers else None)
+        numbers = [number for number in map(float, numbers) if abs(number) < 1000]
+        alone = [form] if said == form + " " else map(form_of, listed(line))
+        if form and numbers:
+            found.append((name_of[form], numbers[0]))
+        else:
+            names = list(map(name_of.get, alone))
+            found += [(name, 0.0) for name in names] if all(names) else [None]
     return found
 
 
