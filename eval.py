@@ -12,15 +12,11 @@
 
 evaluation/README.md describes data sets, tables, metrics and long runs.
 """
-import sys
-
-if __name__ == "__main__":                                  # Ctrl-C while the imports run needs no traceback either
-    sys.excepthook = lambda kind, *error: kind is KeyboardInterrupt or sys.__excepthook__(kind, *error)
-
 import argparse
 import contextlib
 import json
 import platform
+import sys
 from dataclasses import asdict
 from pathlib import Path
 

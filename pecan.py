@@ -36,11 +36,6 @@ worked example, two IPs above three chunks (tests/numerics/test_7_pecan.py compu
     c / sum(c)              .30    .20    .50     (the IPs have c = 0 here, so only the chunks add to sum(c))
     final                   .50    .65    .85     chunk 2 is read next
 """
-import sys
-
-if __name__ == "__main__":                                  # Ctrl-C while the imports run needs no traceback either
-    sys.excepthook = lambda kind, *error: kind is KeyboardInterrupt or sys.__excepthook__(kind, *error)
-
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path

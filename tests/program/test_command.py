@@ -40,16 +40,6 @@ def test_a_bug_keeps_its_traceback():
         user_errors(Mock(side_effect=RuntimeError("a bug")))
 
 
-@pytest.mark.parametrize("raised, said", [("KeyboardInterrupt", False), ("RuntimeError", True)])
-@pytest.mark.parametrize("command", ["eval.py", "pecan.py"])
-def test_ctrl_c_while_the_imports_run(command, raised, said, tmp_path):
-    """It needs no traceback either; all else does."""
-    (tmp_path / "torch.py").write_text(f"raise {raised}")
-    done = subprocess.run([sys.executable, command], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-                          capture_output=True, text=True)
-    assert done.returncode and ("Traceback" in done.stderr) == said
-
-
 # --- terminals ------------------------------------------------------------------------------------------------------
 
 def test_an_answer_that_cannot_be_printed(capsys, monkeypatch):
