@@ -124,8 +124,8 @@ def read(folder: Path, name="config.json") -> dict:
 
 
 def rows_of(table: str) -> list[tuple]:
-    """The rows (file, damage in JSON, words of the error) of a table in words, with | between blanks between the cells.
-    """
+    """The rows of a table in words, with | between blanks between the cells: a file, often, a change of it or of others
+    in JSON, and what follows from it, often words of an error."""
     rows = [line.split(" | ") for line in table.strip().splitlines()]
     return [(name.strip(), json.loads(damage), words.strip()) for name, damage, words in rows]
 

@@ -54,13 +54,23 @@ def test_both_dialects_and_shards_are_one_checkpoint(tmp_path, folder, model):
     assert_same_weights(Llama.load(other, "cpu").weights, model.weights)
 
 
-@pytest.mark.parametrize("generation, config, wanted", [
-    ([5, 6], 7, (5, 6)), (0, 7, (0,)), (None, [7, 9], (7, 9)), (None, 7, (7,)), (None, None, ()), (None, ABSENT, (2,))])
-def test_eos_of_the_generation_config_comes_first(copy, generation, config, wanted):
+# eos_token_id of generation_config.json and of config.json, and which tokens end a reply.
+EOS = """
+[5, 6] | 7        | (5, 6)
+0      | 7        | (0,)
+null   | [7, 9]   | (7, 9)
+null   | 7        | (7,)
+null   | null     | ()
+null   | "absent" | (2,)
+"""
+
+
+@pytest.mark.parametrize("generation, config, eos", rows_of(EOS))
+def test_eos_of_the_generation_config_comes_first(copy, generation, config, eos):
     """If it names none, config.json's counts: one token or several. If that has no such key, it is Hugging Face's."""
     put(copy, "config.json", {"eos_token_id": config})
-    write(copy, "generation_config.json", {"eos_token_id": generation})
-    assert read_config(copy).eos == wanted
+    write(copy, "generation_config.json", f'{{"eos_token_id": {generation}}}')
+    assert str(read_config(copy).eos) == eos
 
 
 def test_what_old_checkpoints_hold_besides(tmp_path):

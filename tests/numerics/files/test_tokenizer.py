@@ -285,9 +285,8 @@ def test_a_thought_is_no_reply(tmp_path, marks, special):
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
 
-GOLDEN = [128000, 128006, 9125, 128007, 271, 38766, 1303, 33025, 2696, 25, 6790, 220, 2366, 18, 198, 15724, 2696, 25,
-          220, 1627, 10263, 220, 2366, 19, 271, 128009, 128006, 882, 128007, 271, 1985, 128009, 128006, 78191, 128007,
-          271]
+GOLDEN = """128000 128006 9125 128007 271 38766 1303 33025 2696 25 6790 220 2366 18 198 15724 2696 25 220 1627 10263 220
+    2366 19 271 128009 128006 882 128007 271 1985 128009 128006 78191 128007 271"""
 
 
 @pytest.mark.skipif("PECAN_LLAMA3_TOKENIZER" not in os.environ, reason="it is licensed and not in this repository: set "
@@ -297,7 +296,7 @@ def test_golden_ids_of_llama_3(tmp_path):
     shutil.copy(os.environ["PECAN_LLAMA3_TOKENIZER"], tmp_path / "tokenizer.json")
     write_settings(tmp_path, LLAMA31, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
     t = Tokenizer(tmp_path)
-    assert framed(t, "test") == GOLDEN and t.closing == (128009,)
+    assert framed(t, "test") == [*map(int, GOLDEN.split())] and t.closing == (128009,)
     assert (t.reply_prefix, t.first("Yes"), t.first("No")) == ("", 9642, 2822)
     assert max(t.encode("a<|eot_id|>b<|begin_of_text|><|python_tag|>")) < 128000
 
