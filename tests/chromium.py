@@ -19,8 +19,8 @@ return [...document.body.querySelectorAll("*:not(script, svg *, :disabled)")]
   }).sort((a, b) => a[0] - b[0])[0];
 """
 
-OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-           "--disable-background-networking", "--disable-component-update"]
+OPTIONS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
+    --disable-background-networking --disable-component-update""".split()
 
 
 def open_browser(folder):

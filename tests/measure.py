@@ -21,8 +21,8 @@ from model.tokenizer import Tokenizer
 from pecan import Graph, Node, Search, node_line, summarise, summary_prompt
 
 TINY = Path(__file__).parents[1] / "tiny"
-NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-         "num_key_value_heads", "tie_word_embeddings")
+NAMES = """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads
+    tie_word_embeddings""".split()
 SIZES = {"embedded": (461, 128, 256, 6, 4, 2, True),
          "SmolLM2, 6 layers": (49152, 576, 1536, 6, 9, 3, True),
          "1B": (128256, 2048, 8192, 16, 32, 8, True),

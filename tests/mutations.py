@@ -30,8 +30,8 @@ PRELOADED = ["hypothesis", "numpy", "pytest", "tokenizers", "torch.utils.flop_co
 
 # The project's own options would start more processes. The rest turns off things that take longer than most tests: the
 # search for unclosed objects, the source around a failure, the plugins of other packages.
-OPTIONS = ["-qx", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:unraisableexception", "--tb=native",
-           "--disable-plugin-autoload", "-p", "_hypothesis_pytestplugin", "--hypothesis-profile=unshrunk"]
+OPTIONS = """-qx -o addopts= -p no:cacheprovider -p no:unraisableexception --tb=native --disable-plugin-autoload
+    -p _hypothesis_pytestplugin --hypothesis-profile=unshrunk""".split()
 
 
 def changes_in(text: str) -> dict[str, tuple[str, str]]:

@@ -236,20 +236,20 @@ TOWN = list(map(TreeNode, [1, 1, 1, 2, 2, 2, 3, 3, 4], "seg0 seg1 seg2 sum0 sum1
 
 @pytest.mark.parametrize("actions, read, shown", [
     # an action that is not offered is refused; the last one of a reply counts: a model that compares names several
-    ((2, "1 would do\naction: Summary **0**", 1, "–2"), [1, 6, 8],
+    ("2 > 1 would do\naction: Summary **0** > 1 > –2", [1, 6, 8],
      {1: "left right 0 to 1", 2: "root sum0 sum1 0 to 1", 3: "root left seg1"}),
     # -1 leads back to the parent and its remaining children; if none remain, the walk goes up once more
-    ((0, 1, -1, 0, -1, 0, 0, -2), [2, 7, 8], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),
+    ("0 > 1 > -1 > 0 > -1 > 0 > 0 > -2", [2, 7, 8], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),
     # there is no answer anywhere
-    ((0, 0, -1, 0, -1, 0, 0, -1), [], {}),
+    ("0 > 0 > -1 > 0 > -1 > 0 > 0 > -1", [], {}),
     # two replies in a row without an action that is offered, at a segment
-    ((0, 0, 7, 7), [], {}), ((0, 0, "-1 or -2", "**-1** or **-2**"), [], {})])
+    ("0 > 0 > 7 > 7", [], {}), ("0 > 0 > -1 or -2 > **-1** or **-2**", [], {})])
 def test_walks(tiny, actions, read, shown):
     """What is read after a walk through TOWN, and the nodes and actions that some prompts show.
 
     The segment is read, then the nodes on the way to it, the last first, without the segment's own summary."""
     method = MeMWalker(tiny, Settings(window=10_000))
-    script = Script(method, *(f"Reasoning: ok\nAction: {action}" for action in actions))
+    script = Script(method, *(f"Reasoning: ok\nAction: {action}" for action in actions.split(" > ")))
     answer = method.answer(Prepared([node.text for node in TOWN], graph=TOWN), "who?")
     assert (answer.nodes, answer.end) == (read, "read" if read else "none") and not script.replies
     for n, wanted in shown.items():

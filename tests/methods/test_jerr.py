@@ -2,6 +2,7 @@
 
 A whole conversation, and the embedded world by rules, are in test_story.py; replies are in test_replies.py.
 """
+import json
 from collections import Counter
 
 import hypothesis
@@ -22,13 +23,13 @@ TEXTS = ["Danko Jones made Never Too Loud", "Danko Jones comes from Toronto", "T
          "Prague has a castle", "Rock music"]
 
 # UCB of the roots 0, 3, 4 before each round; the nodes that it visits, and their reward.
-INF = float("inf")
-BY_HAND = [((INF, INF, INF), [0, 1], 1),
-           ((1, INF, INF), [3], .5),
-           ((2.1774, 1.6774, INF), [4], 0),
-           ((2.4823, 1.9823, 1.4823), [0, 1, 2], 1),
-           ((2.1774, 2.1651, 1.6651), [0, 1, 2], 1),
-           ((2.0358, 2.2941, 1.7941), [3], .5)]
+BY_HAND = json.loads("""[
+    [[Infinity, Infinity, Infinity], [0, 1],    1],
+    [[1,        Infinity, Infinity], [3],       0.5],
+    [[2.1774,   1.6774,   Infinity], [4],       0],
+    [[2.4823,   1.9823,   1.4823],   [0, 1, 2], 1],
+    [[2.1774,   2.1651,   1.6651],   [0, 1, 2], 1],
+    [[2.0358,   2.2941,   1.7941],   [3],       0.5]]""")
 
 
 def test_six_rounds_by_hand():
@@ -107,9 +108,16 @@ def test_questions_with_options(tiny):
         assert f"1 to {most} page(s)" in script.heard[-1] and script.heard[-1].endswith(question)
 
 
-@pytest.mark.parametrize("room, pages, lines, nodes", [
-    (8, [], "s0 s1 s2 s3", []), (8, [3, 1, 0], "s0 c1 c1 s2 c3 c3", [3, 1]), (6, [3], "s0 s2 c3 c3", [3]),
-    (2, [1], "s2", []), (10, [3, 1, 0], "c0 c0 c1 c1 s2 c3 c3", [3, 1, 0])])
+# The room in tokens, the pages that the model names, what the reader gets, and the chunks among it.
+ROOMS = json.loads("""[
+    [8,  [],        "s0 s1 s2 s3",          []],
+    [8,  [3, 1, 0], "s0 c1 c1 s2 c3 c3",    [3, 1]],
+    [6,  [3],       "s0 s2 c3 c3",          [3]],
+    [2,  [1],       "s2",                   []],
+    [10, [3, 1, 0], "c0 c0 c1 c1 s2 c3 c3", [3, 1, 0]]]""")
+
+
+@pytest.mark.parametrize("room, pages, lines, nodes", ROOMS)
 def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, spy, room, pages, lines, nodes):
     """Synopses get half of the window, those of chunks with result nodes (2 and 3) first. Chunks get the rest, in the
     order in which the model named them. A chunk that does not fit keeps its synopsis. A word is a token here."""

@@ -12,7 +12,7 @@ import sys
 import pytest
 from mutations import ROOT, changes_in
 
-PROGRAM = "core", "model", "encoders", "baselines", "evaluation", "view", "tiny"
+PROGRAM = "core model encoders baselines evaluation view tiny".split()
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 CHANGES = changes_in(re.search(r"```diff\n(.*?)```", TEXT, re.S)[1])
 

@@ -97,8 +97,8 @@ WORDS = {name: [tokenizers.pre_tokenizers.Split(tokenizers.Regex(rule), "isolate
 WORDS["SmolLM2"] = [tokenizers.pre_tokenizers.Digits(individual_digits=True),
                     tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
 BASE = "<s>", "</s>", "<unk>"
-CHAT = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>", "<|user|>",
-        "<|assistant|>")
+CHAT = tuple("""<|start_header_id|> <|end_header_id|> <|eot_id|> <|im_start|> <|im_end|> <|user|> <|assistant|>
+             """.split())
 SPECIALS = BASE + CHAT                                                   # their ids in a byte-level BPE are 0, 1, 2 ..
 SIZE = 420                                                               # of each vocabulary, without what is added
 NODES = {0: "Tom Kitten bursts his buttons.", 1: "Tabitha has 3 kittens; all of Tabitha's coats are too small."}

@@ -94,8 +94,8 @@ OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() 
 
 
 @pytest.mark.parametrize("changes", [
-    *({key: ABSENT} for key in ("head_dim", "num_key_value_heads", "tie_word_embeddings", "rope_parameters", "dtype",
-                                "attention_bias", "mlp_bias", "max_position_embeddings", "rms_norm_eps")),
+    *({key: ABSENT} for key in """head_dim num_key_value_heads tie_word_embeddings rope_parameters dtype attention_bias
+                                  mlp_bias max_position_embeddings rms_norm_eps""".split()),
     kind("Qwen3") | {"num_attention_heads": 64, "num_key_value_heads": ABSENT, "head_dim": ABSENT},
     *(kind(name) | {"num_attention_heads": 64, "num_key_value_heads": ABSENT} for name in ("Qwen2", "Mistral")),
     {"rope_parameters": {key: value for key, value in SCALING.items() if not key.startswith("original")}},
@@ -242,12 +242,12 @@ def test_logits_that_are_not_finite_are_named(model, number):
 def test_of_a_repository_what_will_be_read_is_fetched(tmp_path, monkeypatch, shard):
     """config.json and the index name the rest. A dry run fetches no weights."""
     folder = write_checkpoint(tmp_path / "m", shard=shard)
-    read = {path.name: path.read_bytes() for path in folder.iterdir()} | dict.fromkeys((
-        "modules.json", "1_Pooling/config.json", "pecan.json", "token_counts.json", "tokenizer.model",
-        "sentence_bert_config.json", "config_sentence_transformers.json"), b"{}")
-    others = dict.fromkeys((
-        "pytorch_model.bin", "original/params.json", "consolidated.safetensors", "adapter_model.safetensors",
-        "fp16/model.safetensors", "checkpoint-5/config.json", "model.fp16.safetensors", "notes.json"), b"")
+    read = {path.name: path.read_bytes() for path in folder.iterdir()} | dict.fromkeys(
+        """modules.json 1_Pooling/config.json pecan.json token_counts.json tokenizer.model sentence_bert_config.json
+        config_sentence_transformers.json""".split(), b"{}")
+    others = dict.fromkeys(
+        """pytorch_model.bin original/params.json consolidated.safetensors adapter_model.safetensors notes.json
+        fp16/model.safetensors checkpoint-5/config.json model.fp16.safetensors""".split(), b"")
     with serve({"a/b": read | others}, tmp_path / "cache", monkeypatch):
         for weights in (False, True):
             found = locate(f"a/b@{COMMIT}", weights)

@@ -4,6 +4,7 @@ embeddings.
 The weights have a standard deviation of 0.15, so that attention is peaky enough to show a bug. One sentence is longer
 than 128 tokens, because MPNet's relative positions share their last bucket from there on.
 """
+import json
 import math
 import shutil
 from functools import partial
@@ -134,7 +135,7 @@ def test_flops_by_hand(kind, folder, monkeypatch):
 
 
 OTHERS = "config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json"
-NULLS = dict.fromkeys(("prompts", "default_prompt_name", "do_lower_case", "max_seq_length", "x"))
+NULLS = dict.fromkeys("prompts default_prompt_name do_lower_case max_seq_length x".split())
 MORE = {"pooled_twice": True, "_ours": 1}
 
 
@@ -168,8 +169,9 @@ def test_what_changes_no_vector(folder, copy, tiny, capsys, files, named):
 
 
 @pytest.mark.parametrize("file, options", [
-    *(("tokenizer_config.json", options) for options in ({}, {"do_lower_case": False}, {"strip_accents": False}, {
-        "tokenize_chinese_chars": False}, {"do_lower_case": False, "strip_accents": True})),
+    *(("tokenizer_config.json", options) for options in json.loads("""[
+        {}, {"do_lower_case": false}, {"strip_accents": false}, {"tokenize_chinese_chars": false},
+        {"do_lower_case": false, "strip_accents": true}]""")),
     *((file, {"tokenizer_class": name, "do_lower_case": True}) for file in ("config.json", "tokenizer_config.json")
       for name in ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"))])
 @pytest.mark.parametrize("normalizer", [tokenizers.normalizers.BertNormalizer(handle_chinese_chars=False),
@@ -216,8 +218,8 @@ model.safetensors | {"encoder.layer.1.output.LayerNorm.weight": "absent"} | Laye
 """
 # An id behind the last row of the embeddings.
 LARGER = {"model": {"type": "WordLevel", "vocab": VOCABULARY | {"more": len(VOCABULARY)}, "unk_token": "<unk>"}}
-NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-           "max_position_embeddings")
+NUMBERS = """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings
+    """.split()
 
 
 @pytest.mark.parametrize("name, damage, words", [
