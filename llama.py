@@ -297,9 +297,9 @@ class Llama:
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
         cos, sin = rope_tables(positions, self.inv_freq, x.dtype)
 
-        # A single token that sees all keys needs no mask. Trap: the fused kernel's is_causal aligns query 0 with key 0,
-        # which is right for an empty cache only, and our `attention` has no such flag. All else needs a mask. (The
-        # kernel adds its mask to the scores. Given True and False, it would make these numbers anew in every layer.)
+        # One token that sees all keys needs no mask. The first prompt in an empty cache runs with the fused kernel's
+        # is_causal. All else gets a mask. Trap: is_causal would align query 0 with key 0. The kernel's mask holds 0 and
+        # -inf, because it would convert True and False in every layer.
         def mask_of(positions):
             seen = torch.arange(P, device=self.device) <= positions[:, :, None]            # [B, T, P]
             return seen if attended else torch.where(seen, 0, -torch.inf).to(x.dtype)[:, None]      # [B, 1, T, P]

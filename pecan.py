@@ -214,20 +214,25 @@ def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
     heading, too. A heading's words begin each point below it, because "Founded in 1967" says nothing without "Houston
     Rockets"; with none below it, it is a point itself.
 
-    If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only one. Empty
-    bullets are dropped.
+    If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only point.
+    Empty bullets are dropped.
     """
     items = outline(text)
-    last = [] if complete else items[-1:]
-    kept = [item for item in items if item[1] < item[2] and item not in last] or last
+    points = points_of(items, text)
+    return points if complete or len(points) < 2 else points_of(items[:-1], text)
+
+
+def points_of(items: list[list[int]], text: str) -> list[list[tuple[int, int]]]:
+    """The points of an outline, whose items are [level, start, end] in the text; see `bullets`."""
+    filled = [item for item in items if item[1] < item[2]]
     points = []
     above = []                                              # the headings above a point
-    for item, (below, *_) in zip(kept, [*kept[1:], [0]]):
+    for item, (next_level, *_) in zip(filled, [*filled[1:], [0]]):         # what is last has nothing below
         level, start, end = item
         above = [heading for heading in above if heading[0] < level]
-        if level < below and (level < BULLET or text[end - 1] not in ".!?。！？"):
+        if level < next_level and (level < BULLET or text[end - 1] not in ".!?。！？"):
             above.append(item)
-        elif start < end:
+        else:
             points.append([(start, end) for _, start, end in [*above, item]])
     return points
 
@@ -242,8 +247,8 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     """The IPs of a reply. `ids` are its tokens; `a` [tokens, N] has a row a(x, j) for each of them, or is
     None if there are none.
 
-    A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are others. A bullet that repeats
-    an earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
+    A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are other points. A bullet that
+    repeats an earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
 
     A thought (<think> .. </think>) is no part of the summary; the paper does not say.
 

@@ -1,7 +1,8 @@
 """What all compared methods share: how they prepare and answer, the reader, and ways to cut a document.
 
 Rows of a table differ only in their method. Every method answers in the conversation of Table A2, and what it found
-replaces PECAN's nodes. Window, forward pass and FLOP counter are the same.
+replaces PECAN's nodes. Forward pass and FLOP counter are the same, and so is the window; only the whole document has a
+longer one.
 """
 import re
 from collections.abc import Iterable

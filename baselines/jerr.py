@@ -10,8 +10,8 @@ Our copy of the paper has no formulas and no prompts. We follow its words; the r
 Chunks and names:
 - chunks do not overlap. The paper mentions "an overlap line count", but gives no number
 - a set removes exact duplicates. The paper's Bloom filter and trie together do the same
-- near duplicates are joined if their SimHash differs in at most 3 bits ("e.g., three bits"), although this also joins
-  "Heinkel HD 36" and "HD 38"
+- near duplicates are joined if their SimHash differs in at most 3 bits (the paper: "below a set threshold (e.g., three
+  bits)"), although this also joins "Heinkel HD 36" and "HD 38"
 - a line is cut at its signs; a part whose words the synopsis holds is a name. ("Marie Curie" is one of "Marie and
   Pierre Curie".) A reply without any name (an apology, an invention) is refused
 

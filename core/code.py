@@ -1,8 +1,8 @@
-"""Hashes of the code: a number belongs to the code that made it, so every file that is kept names that code.
+"""Hashes of the code: a number belongs to the code that made it, so graphs, vectors and answers name that code.
 
-Files count byte by byte, as they are when the program starts. What stands above a heading of pecan.py does not need
-what stands below it; so the headings are the boundaries, and no list of names is kept by hand. A changed comment
-changes a hash, too. That costs a rebuild, never a wrong number.
+Files count byte by byte, as they are when the program starts. In pecan.py nothing needs what stands below it, so its
+headings are the boundaries: a graph depends on what stands above "the conversation". No list of names is kept by hand.
+A changed comment changes a hash, too. That costs a rebuild, never a wrong number.
 """
 import contextlib
 import hashlib

@@ -4,9 +4,9 @@
     GRAPH.json.summaries            the replies so far (core.together); removed when the graph is complete
     GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder and its code
 
-Each file says what it is of, and by which code it was made; and it holds a hash of itself, so a file that was damaged
-or changed is noticed before a wrong number comes out of it. Files hold plain values; pecan.Graph gives them their
-meaning.
+Each file, or its name, says what it is of and by which code it was made. Each holds a hash of itself, so a file that
+was damaged or changed is noticed before a wrong number comes out of it. Files hold plain values; pecan.Graph gives them
+their meaning.
 """
 import contextlib
 import glob

@@ -213,11 +213,11 @@ def check_values(values: dict, rules: dict[str, Rule], prefix: str = ""):
 
 @contextlib.contextmanager
 def naming(path: str | Path):
-    """Name the file in an OSError that does not, as that of a full disk."""
+    """Name the file in an OSError: that of a full disk names none, that of a missing folder our partial file."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        error.filename = str(path)
         raise
 
 

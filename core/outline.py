@@ -24,10 +24,10 @@ TEXT = 1000                                                 # of text outside of
 def outline(text: str) -> list[list[int]]:
     """The headings, bullets and other texts of a reply as [level, start, end], in its order. Other lines join them.
 
-    Lines that begin with MARKER are bullets. Headings are lines with #, lines in bold, and lines with a colon above a
-    bullet. Fences (```) around them are nothing. The level of a heading is the number of its #, or HEADING. That of a
-    bullet is BULLET or more and grows with its indent. All else is TEXT. What of it counts? The paper does not say, so
-    we lose little:
+    Lines that begin with MARKER are bullets. Headings are lines with #, lines in bold without a colon at their end, and
+    lines with a colon between two bullets. Fences (```) around them are nothing. The level of a heading is the number
+    of its #, or HEADING. That of a bullet is BULLET or more and grows with its indent. All else is TEXT. What of it
+    counts? The paper does not say, so we lose little:
 
         preamble     before the first bullet, if its last line ends with a colon: dropped. Without a colon it is kept
         afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped
@@ -53,7 +53,7 @@ def outline(text: str) -> list[list[int]]:
 
         bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
         colon = text[start:end].rstrip("*_ ").endswith((":", "："))
-        titles = colon and n > marked[0] and MARKER.match(text, end)        # BLANK crosses line ends: a bullet is next
+        titles = colon and n > marked[0] and MARKER.match(text, end)        # the next line with words is a bullet
         if markers[n] or lead[2] or bold and not colon or titles:
             items.append([len(lead[2]) or (BULLET + 1 + 2 * depth - bold if markers[n] else HEADING), start, end])
         elif not items or items[-1][0] < BULLET:

@@ -93,8 +93,9 @@ class Memory:
 def batch_rows(settings: Settings, device: str, most: int = 32) -> int:
     """The rows of a batch. Rows round differently in other batches, so the default depends on what is known beforehand.
 
-    On a GPU a step takes about the same time for any number of rows. On a processor short rows gain from `most` and
-    long ones from none, and memory that is not there ends the process without an error: 16,384 tokens are the most.
+    On a CUDA device a step takes about the same time for any number of rows. Elsewhere only short rows gain from others
+    beside them, and a batch that is too large may get the process killed without an error. So a batch has at most
+    `most` rows and 16,384 tokens there.
     """
     return settings.batch or (32 if device == "cuda" else max(1, min(most, 16384 // settings.window)))
 

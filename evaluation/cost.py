@@ -55,8 +55,8 @@ CLOSE = 5                         # tokens that close the user's turn and open t
 PROMPT = 150                      # tokens of template, instruction and question, at the published lengths
 ANSWER = 10                       # tokens of an answer, at the published lengths
 
-# Agent -> how often it asks at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION +
-# CALL tokens and writes CALL; shorter replies count as a part of a call.
+# Agent -> its calls, at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION + CALL
+# tokens and writes CALL. A shorter reply is a part of a call, hence 0.6.
 DOCUMENT_CALLS = {"raptor": 0.6, "memwalker": 0.8, "graphreader": 3, "mkrag": 5, "jerr": 3}
 QUESTION_CALLS = {"memwalker": 3, "graphreader": 12, "mkrag": 3, "jerr": 3}
 CALL = 500                        # before scaling

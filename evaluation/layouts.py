@@ -78,8 +78,8 @@ codecs.register_error("windows-1252", windows_1252)
 
 
 def text_of(file: File, report: Report) -> str:
-    """The text of a file, unpacked if it is gzipped: what its byte order mark says, or UTF-8, and Windows-1252 where it
-    is not.
+    """The text of a file, unpacked if it is gzipped, in the encoding that its byte order mark says. Without one it is
+    UTF-8, and what is no UTF-8 is Windows-1252.
     """
     with reading(file), open_bytes(file) as stream:
         content = stream.read()
@@ -203,7 +203,7 @@ def paragraph(title: str, text: str) -> str:
 
     The paper does not say whether titles are read. We read them: the questions of HotpotQA and MuSiQue name things by
     the titles of their articles, and a paragraph often says only "he" or "the film". LongBench also prints both data
-    sets with titles. (The nodes in PECAN's Figure A1 have no titles, but they are from a single story.)
+    sets with titles. (PECAN's Figure A1 speaks against it: its nodes, "portions" of texts of HotpotQA, have no titles.)
     """
     return title + "\n" + text if text.strip() else ""
 

@@ -43,7 +43,7 @@ class Row(NamedTuple):
     make: Callable = pecan_of     # (Models, Run) -> data.Method
     top_k: int | str | None = None       # how many texts are read (None: the method decides); "X": see `settle`
     paper_x: dict = {}            # data set -> the paper's X
-    tokens: int | None = None     # of a text that counts for X, before scaling; None: X nodes of PECAN's graph
+    tokens: int | None = None     # of one of the X texts, before scaling; None: the X texts are PECAN's nodes
     paper: dict = {}              # the paper's settings for this row; options win
     changes: dict = {}            # settings that no option changes
     checkpoints: dict = {}        # instead of the command line's (Table 2)

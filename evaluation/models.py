@@ -42,7 +42,7 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
     parser.add_argument("--batch", type=int, help="rows that run together: summaries, replies, answers (default: 32; "
-                                                  "without a GPU at most 16384 / window, and 8 for answers of compared "
+                                                  "without CUDA at most 16384 / window, and 8 for answers of compared "
                                                   "methods; fewer if memory runs out)")
     parser.add_argument("--question-again", action=argparse.BooleanOptionalAction,
                         help="say the question once more before the answer, for small models (the paper does not)")

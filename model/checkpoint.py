@@ -40,7 +40,7 @@ class Config:
     max_length: int                            # positions the checkpoint was made for
     tied: bool                                 # the output matrix is the embedding
     rope_theta: float
-    rope: dict                                 # its scaling, a key of SCALINGS: factor, and for llama3 what follows
+    rope: dict                                 # the numbers of its scaling: factor, and for llama3 three more
     eos: tuple[int, ...]                       # each of these tokens ends a reply
     dtype: str                                 # of the stored weights
     biased: tuple[str, ...] = ()               # the matrices of a layer that have a bias

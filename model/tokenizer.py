@@ -46,12 +46,15 @@ def without_thought(reply: str) -> str:
 
 
 class Frame(NamedTuple):
-    """Ids of a chat template around the contents of a conversation of two user turns."""
-    open: list[int]                            # ... user content
-    close: list[int]                           # ... assistant content, which is to come
-    reopen: list[int]                          # ... user content
-    reclose: list[int]                         # ... assistant content, which is to come
-    closed: list[int]                        # as close, if the content is there: Qwen3 then leaves <think></think> out
+    """Ids of a chat template around the contents of a conversation: open USER close REPLY reopen USER reclose REPLY.
+
+    `closed` replaces `close` once the first reply is there: Qwen3 then leaves its empty thought out.
+    """
+    open: list[int]
+    close: list[int]
+    reopen: list[int]
+    reclose: list[int]
+    closed: list[int]
 
 
 class Tokenizer:

@@ -34,8 +34,12 @@ def points(tokenizer, reply, cut):
     # The first token of a marked line is the marker. What remains is read from its first word to its last, a heading
     # before each point below it.
     found = [(False, sum(before, [])), *((n in heads, sum(block, [])[n in marks:]) for n, block in zip(starts, blocks))]
-    if cut and any(places for _, places in found[:-1]):
-        found.pop()
+    texts = texts_of(tokenizer, reply, found)
+    return texts_of(tokenizer, reply, found[:-1]) if cut and len(texts) > 1 else texts
+
+
+def texts_of(tokenizer, reply, found):
+    """{text: the places of its tokens} of the points in `found`: whether it is a heading, and places, of each part."""
     found = [(heading, list(range(places[0], places[-1] + 1)), places) for heading, places in found if places]
     texts = {}
     above = [], []

@@ -102,8 +102,8 @@ def test_any_life_of_a_cache_equals_one_pass(model64):
 @pytest.mark.parametrize("length", [1, 7, 300])
 def test_node_by_node_equals_one_pass(model64, ids, length):
     """One token, then 600 more in nodes of 1 to 300 tokens, and a probe after each: logits after each node and keys of
-    the last layer are equal. (The first token is read alone, because a mask could be missing only behind a single
-    token: P > T + 1.)"""
+    the last layer are equal. (The first token is read alone: a mask that is missing only there, by "P > T + 1", shows
+    nowhere else.)"""
     tokens = ids(601)
     cache = Cache(model64, 1, 603)
     wanted, _, whole = written_out(model64, tokens)

@@ -60,7 +60,8 @@ def test_bullets(reply, points):
 
 
 @pytest.mark.parametrize("reply, points", [
-    ("* one\n* tw", "[one]"), ("* on", "[on]"), ("*\n* on", "[on]"), ("* one\n* two\n*", "[one] [two]")])
+    ("* one\n* tw", "[one]"), ("* on", "[on]"), ("*\n* on", "[on]"), ("* one\n* two\n*", "[one] [two]"),
+    ("# A\n* on", "[A on]"), ("* one\n# B\n* tw", "[one] [B]")])
 def test_the_last_bullet_of_a_reply_that_was_cut_off_goes(reply, points):
     """Unless it is the only one. It may have been cut before its text."""
     assert in_brackets(reply, complete=False) == points
