@@ -89,9 +89,10 @@ def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, questio
 
 
 @pytest.mark.parametrize("verdict, changes", [("Yes", {"confidence": 0.0}), ("No", {"confidence": .9999999}),
-                                              ("Yes", {"fixed_nodes": 9})])
+                                              ("Yes", {"fixed_nodes": 99, "question_again": True})])
 def test_the_last_verdict_stays_in_the_conversation(tiny, begin, spy, verdict, changes):
-    """The answer follows a "No" if the last check said so, else a "Yes", also without any check."""
+    """The answer follows a "No" if the last check said so, else a "Yes", also without any check. A full window has room
+    for a second turn that says the question again."""
     turns = spy("answer_turn", pecan)
     begin(**changes).answer()
     (_, first, _), _ = turns[-1]

@@ -35,7 +35,7 @@ def prepare(tiny, settings, document, monkeypatch):
 
         def summarise(model, batch, limit, tree):
             if next(batches, None) is None:
-                raise KeyboardInterrupt
+                raise SystemExit
             return [([(f"{id(model)} {limit} {tree} {texts[0][:20]}", [0.0] * (len(texts) - 1) + [1.0]),
                       ("Theo", [0.0] * len(texts))], 7) for texts in batch]
         monkeypatch.setattr(pecan, "summarise", summarise)
@@ -49,7 +49,7 @@ def test_summaries_of_another_construction_are_not_taken(prepare, document, mode
     path = tmp_path / "g.json"
     prepare(tmp_path / "undisturbed.json")
     for other in ({"builder": model}, {"of": document.passages[15:]}, {"tree": True}):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(SystemExit):
             prepare(path, most=2, **other)
     prepare(path)
     assert path.read_bytes() == (tmp_path / "undisturbed.json").read_bytes()
@@ -166,7 +166,7 @@ def test_what_a_damaged_file_gives_was_there_or_is_refused_in_one_line(tmp_path)
 def test_damaged_vectors_and_summaries_are_made_again(prepare, tmp_path):
     path = tmp_path / "g.json"
     summaries = tmp_path / "g.json.summaries"
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit):
         prepare(path, most=3)
     kept = summaries.read_bytes()
     built = prepare(path)
