@@ -29,9 +29,9 @@ def outline(text: str) -> list[list[int]]:
     of its #, or HEADING. That of a bullet is BULLET or more and grows with its indent. All else is TEXT. What of it
     counts? The paper does not say, so we lose little:
 
-        preamble     before the first bullet, if its last line ends with a colon: dropped. Without a colon it is kept
+        preamble     before the first bullet or heading, if its last line ends with a colon: dropped, otherwise kept
         afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped
-        all other    joins the bullet above it; a reply without any bullet is one text
+        all other    joins the bullet above it; a reply without bullets and headings is one text
     """
     text = FENCE.sub(lambda fence: " " * len(fence[0]), text)
     lines = text.splitlines(keepends=True)
@@ -46,15 +46,16 @@ def outline(text: str) -> list[list[int]]:
         start = starts[n] + (markers[n] or lead).end()
         end = starts[n] + len(line.rstrip())
         depth = len(lead[1].expandtabs()) // 2              # one blank is no indent: some tokenizers put it there
-        if n == marked[0] and colon and items[-1][0] == TEXT:
-            items.pop()                                     # a preamble
         if start >= end and not markers[n]:
             continue
 
         bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
+        introduced = colon
         colon = text[start:end].rstrip("*_ ").endswith((":", "："))
         titles = colon and n > marked[0] and MARKER.match(text, end)        # the next line with words is a bullet
         if markers[n] or lead[2] or bold and not colon or titles:
+            if introduced and (n <= marked[0] or len(items) == 1) and items[-1][0] == TEXT:
+                items.pop()                                 # a preamble
             items.append([len(lead[2]) or (BULLET + 1 + 2 * depth - bold if markers[n] else HEADING), start, end])
         elif not items or items[-1][0] < BULLET:
             items.append([TEXT, start, end])

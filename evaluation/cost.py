@@ -4,7 +4,7 @@ Chunks and the groups of level 1 are exact. What a model will write and read is 
 
     construction    least: no reply is longer than a token, and so there is no second level
                     most: every reply fills its limit, and its nodes have half of the tokens that it summarises
-    search          least: one check after an eighth of what fits, and an answer of one token
+    search          least: one check after an eighth of the text (or of what fits, if that is less), one token's answer
                     most: all that fits, in nodes of chunk size with a check after each, and the longest answer
     agents          least: a tenth of the most
                     most: as often as the tables below say, with the longest replies

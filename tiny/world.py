@@ -17,8 +17,9 @@ bullets that name the person. Over passages they keep friends, pets, homes and p
     * Mara lives by the hill
     * Mara is Sofia's baker                              levels 2 and 3
 
-So the top level answers a question about a job. A pet is found one step down, a drink two steps down. The color of a
-pet and the year of a move are details: the sources of bullets state them, bullets do not.
+So level 3 answers a question about a job; a pet is found one step down, a drink two steps down. (The top level, mostly
+level 4, names only half of the people.) The color of a pet and the year of a move are details: the sources of bullets
+state them, bullets do not.
 
 All passages have nearly the same length, so five of them, a chapter, fill a window of the construction (pecan.json).
 
