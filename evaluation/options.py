@@ -18,8 +18,11 @@ DENIAL = (r"\b(?:not|never|neither|cannot|than|instead of|except|wrong|incorrect
 CLAUSE = (r"(\n|(?:[.!?;,:]|\s[-–—]\s|\b(?:and|but|so|because|since|as|while|though|although)\b)"
           r"(?![^\w\n]{0,9}(?:(?:no|not|wrong|incorrect|false)\b[^\w\n]{0,9}(?:[.;,\n]|\Z)|[✗✘❌])))")
 
+IS = "(?:is|was|(?:seems|appears|has|would|must|might)(?: to)?(?: be)?)"
+VERDICT = (rf"(?:(?:^|[:;,.] )\W*(?:[a-z]+ ){{0,2}}(?:answer|choice)\W{{0,4}}:|\b(?:answer|choice) {IS})"    # Answer: C
+           r"\W{0,9}(?:option )?([A-Z]+)")                                      # The right answer is (C)
 FORMS = (r"^\W*(?:A\W+(?=[A-Z]))?([A-Z]+)(?=\W*$|\s*[^\w\s,])",              # C   (C) he did   C: he did   A: C
-         r"([A-Z]+)\W{1,4}is (?:\w+ ){0,2}(?:correct|right|best|better|answer)\b",  # A is plausible, but C is the best
+         rf"([A-Z]+)\W{{1,4}}(?:{IS}|as) (?:\w+ ){{0,2}}(?:correct|right|best|better|answer)\b",  # A fits, C is best
          r"\b(?:answer|choice)[^.!?]{0,99}?([A-Z]+)",                            # option A fits, but the answer is C
          r"\boption[^.!?]{0,99}?([A-Z]+)",                                       # option C
          r"([A-Z]+)")                                                           # I think it is C
@@ -29,8 +32,9 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     """The index of the one option that a prediction names; None if it names none or several.
 
     An option's text counts as its letter. A denial ("not A", "A and B are wrong") takes away the nearest letters of its
-    clause, and a list of all options names none. Then the first line that has a letter decides, by the first of the
-    FORMS that it has. The papers do not say how they match replies.
+    clause, a list of all options names none, and what follows a new "Question:" is no part of the reply. Then the first
+    line with a VERDICT decides, or else the first line that has a letter, by the first of the FORMS that it has. The
+    papers do not say how they match replies.
     """
     letters = string.ascii_uppercase[:len(options)]
     reply, *texts = [text.replace("’", "'") for text in (prediction, *options)]
@@ -42,12 +46,10 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     reply = "".join(map(without_denied, re.split(CLAUSE, re.sub(JOINT, "", reply))))
 
     whole_list = r"\n+".join(rf"[^\w\n]{{0,9}}{letter}+[^\w\s,].*" for letter in letters)
-    for line in re.sub(f"(?m)^{whole_list}", "", reply).split("\n"):
-        for form in FORMS:
-            named = {*"".join(re.findall(form, line))}
-            if named:
-                return letters.index(named.pop()) if len(named) == 1 else None
-    return None
+    lines = re.split(r"\n\W*q(?:uestion)?\b[^\n]{0,9}:", re.sub(f"(?m)^{whole_list}", "", reply))[0].split("\n")
+    found = (re.findall(form, line) for forms in ((VERDICT,), FORMS) for line in lines for form in forms)
+    named = {*"".join(next(filter(None, found), []))}
+    return letters.index(named.pop()) if len(named) == 1 else None
 
 
 def without_denied(clause: str) -> str:

@@ -92,7 +92,13 @@ def test_a_denial_takes_the_nearest_letter():
 
 REPLIES = {
     0: "Both B and C are wrong; it is A.|The answer is A because he was ill.|A. He was ill.\nB and C are about others.",
-    1: "It is neither A nor C. B.|(B), I mean (b)|It is (B), he wanted money.",
+    1: "It is neither A nor C. B.|(B), I mean (b)|It is (B), he wanted money.|Step 1: A is about it.\nThe answer is B.|"
+       "Option A: he was well.\nOption B: he was poor.\n\nAnswer: B|A) He was well.\nB) He was poor.\n\nThe correct "
+       "choice is B.|(A) is about him. (B) is about money.\n\nThe answer is (B).|Looking at A: he is.\n\n**Answer: B**|"
+       "B\n\nQuestion: And who?\nAnswer: D|B seems to be the best choice; A is too narrow.|Option B would be the best "
+       "answer, although option A could be argued.|B appears to be the correct answer, while A is only partly true.|"
+       "B must be the answer, though A is tempting.|B is the best answer: A misses it.|B is the answer as A misses it.|"
+       "I chose B as my answer, though A is close.",
     2: "While A is plausible, C is the best answer.|He wanted revenge, which is a better answer than A|C, as he did|"
        "The answer cannot be A or B, so the answer is C.|Options A, B, and D are all unsupported, leaving C.|"
        "C rather than A.|Q: Why?\nA: C|C is of interest.|"
