@@ -459,8 +459,9 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
 class Search:
     """The search for one query, with its node cache, its visited nodes S and their relevance r.
 
-    Creating it reads the prompt up to the first node. Then `answer` does all the rest; or `start` and `next` go step by
-    step, and r, c, E and z can be read after each. To search along other edges, set E.
+    Creating it reads the prompt up to the first node. Then `start` and `next` go step by step, and r, c, E and z can be
+    read after each; `answer` does all the rest. To search along other edges, set E. FLOPs and tokens are those that the
+    model spent since the search began, so end one search before you begin another with the same model.
     """
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
@@ -517,12 +518,12 @@ class Search:
         paper does not say. Without progress control (4.2) there are no checks, and the search ends after
         settings.fixed_nodes nodes.
         """
-        hidden = self.start()
-        yes = 0
+        hidden = self.hidden if self.trace else self.start()
         while hidden is not None:
             if self.checks:
-                yes += self.check(hidden)
-                if yes >= self.settings.patience:
+                self.check(hidden)
+                verdicts = [step.verdict for step in self.trace]
+                if verdicts.count("Yes") >= self.settings.patience:
                     return "yes"
             elif len(self.trace) >= self.settings.fixed_nodes:
                 return "nodes"
@@ -563,7 +564,7 @@ class Search:
             self.visit(piece)
         return self.visit(last, self.closing)
 
-    def check(self, hidden: torch.Tensor) -> bool:
+    def check(self, hidden: torch.Tensor):
         """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
 
         p_yes is the softmax of two logits after a visit, which returned hidden [1, D]: those of the first tokens of
@@ -575,7 +576,6 @@ class Search:
         step.p_yes = logits[0].cpu().double().softmax(0)[0].item()
         step.verdict = "Yes" if step.p_yes > self.settings.confidence else "No"
         step.flops, step.tokens = self.model.spent(self.spent_before)
-        return step.verdict == "Yes"
 
     def next(self) -> torch.Tensor | None:
         """Visit the node outside S with the highest final score (3.2.2), at whatever level. None if no other fits.
@@ -600,8 +600,8 @@ class Search:
         Attention inside a node and to other nodes is left out. `why` holds z, c, score and candidates of a single node
         that was chosen by them.
 
-        Returns the hidden state [1, D] of the last token. The tokens `closing` follow the nodes in the same pass, for a
-        check, and are removed from the cache.
+        Returns the hidden state [1, D] of the last token, and keeps it for `run`. The tokens `closing` follow the nodes
+        in the same pass, for a check, and are removed from the cache.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
@@ -617,6 +617,7 @@ class Search:
             self.visited.append(node)
             self.trace.append(Step(node, self.graph.nodes[node].level, position, to_query, r=self.r[node].item(),
                                    cached=end, flops=flops, tokens=tokens, **why))
+        self.hidden = hidden
         return hidden
 
 

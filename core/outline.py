@@ -15,7 +15,7 @@ MARKER = re.compile(rf"""(?x: {BLANK} (?:
     | (?:\#{{1,6}}\ )? \*{{0,2}} \(? {NUMBER} \*{{0,2}} [.)] \*{{0,2}} (?=\s|$)
     ) \s*+ )""")                                        # a number of at most two digits: 1. 1) (1) **1.** ## 1. 一、
 LEAD = re.compile(rf"({BLANK})((?:\#{{1,6}}(?=\s))?)\s*+")
-FENCE = re.compile(r"(?m)^[^\S\n]*(```|~~~)\w*[^\S\n]*$")
+FENCE = re.compile(r"(?m)^[^\S\n]*(`{3,}|~{3,})\w*[^\S\n]*$")
 HEADING = 7                                                 # the level in an outline of a heading without #
 BULLET = 8                                                  # of a bullet in bold; others and indented ones have more
 TEXT = 1000                                                 # of text outside of headings and bullets
@@ -30,7 +30,8 @@ def outline(text: str) -> list[list[int]]:
     counts? The paper does not say, so we lose little:
 
         preamble     before the first bullet or heading, if its last line ends with a colon: dropped, otherwise kept
-        afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped
+        afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped, unless
+                     the line above it is in bold or ends with a colon, and so waits for its text
         all other    joins the bullet above it; a reply without bullets and headings is one text
     """
     text = FENCE.sub(lambda fence: " " * len(fence[0]), text)
@@ -39,7 +40,7 @@ def outline(text: str) -> list[list[int]]:
     markers = [MARKER.match(line) for line in lines]
     marked = [n for n, marker in enumerate(markers) if marker] or [-1]
     items = []
-    colon = False                                           # the last line ended with one
+    colon = bold = False                                    # the last line ended with one, or was in bold type
 
     for n, line in enumerate(lines):
         lead = LEAD.match(line)
@@ -49,8 +50,12 @@ def outline(text: str) -> list[list[int]]:
         if start >= end and not markers[n]:
             continue
 
-        bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
         introduced = colon
+        waits = colon or bold
+        bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
+        if markers[n] and markers[n][0].count("**") == 1 and text.endswith("**", start, end):
+            end -= 2                                        # **1. Life** is 1. **Life**
+            bold = True
         colon = text[start:end].rstrip("*_ ").endswith((":", "："))
         titles = colon and n > marked[0] and MARKER.match(text, end)        # the next line with words is a bullet
         if markers[n] or lead[2] or bold and not colon or titles:
@@ -61,8 +66,9 @@ def outline(text: str) -> list[list[int]]:
             items.append([TEXT, start, end])
         elif items[-1][1] >= items[-1][2]:
             items[-1][1:] = start, end                      # a marker's text may stand below it
-        elif depth or lines[n - 1].strip() or n < marked[-1] or len(marked) < 2:
+        elif waits or depth or lines[n - 1].strip() or n < marked[-1] or len(marked) < 2:
             items[-1][2] = end
         else:
-            break                                           # an afterword
+            items.append([TEXT, end, end])                  # an afterword; if the limit cut it, no bullet was cut
+            break
     return items

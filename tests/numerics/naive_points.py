@@ -26,16 +26,21 @@ def points(tokenizer, reply, cut):
     if marks and [reply[place] for place in sum(words[:marks[0]], [])][-1:] == [colon]:
         before = []                                            # a preamble, maybe bold
 
-    # The last of several blocks ends at an empty line below its text: what follows is an afterword.
+    # The last of several blocks ends at an empty line below its text, unless that ends with a colon. What follows is an
+    # afterword. If the limit cut that, it cut no point.
+    afterword = []
     if len(marks) > 1:
-        ends = [n for n, line in enumerate(blocks[-1]) if not line and len(sum(blocks[-1][:n], [])) > 1]
-        blocks[-1] = blocks[-1][:min(ends, default=None)]
+        above = [sum(blocks[-1][:n], []) for n in range(len(blocks[-1]))]
+        end = min((n for n, line in enumerate(blocks[-1]) if not line and len(above[n]) > 1
+                   and [reply[place] for place in above[n] if reply[place] != star][-1:] != [colon]), default=None)
+        afterword = sum(blocks[-1][end:], []) if end else []
+        blocks[-1] = blocks[-1][:end]
 
     # The first token of a marked line is the marker. What remains is read from its first word to its last, a heading
     # before each point below it.
     found = [(False, sum(before, [])), *((n in heads, sum(block, [])[n in marks:]) for n, block in zip(starts, blocks))]
     texts = texts_of(tokenizer, reply, found)
-    return texts_of(tokenizer, reply, found[:-1]) if cut and len(texts) > 1 else texts
+    return texts_of(tokenizer, reply, found[:-1]) if cut and not afterword and len(texts) > 1 else texts
 
 
 def texts_of(tokenizer, reply, found):

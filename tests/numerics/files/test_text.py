@@ -51,6 +51,7 @@ def test_a_heading_begins_the_points_below_it(heading, outline, fenced):
      "[**Life** Ann was born.] [**Work** She bakes.]"),
     ("Early life\nAnn was born.\n- She moved.\n\nWork\nShe bakes.",
      "[Early life Ann was born.] [She moved. Work She bakes.]"),
+    ("**1. A**\n* a\n\n**2. B:**\n* b\n3. **C**\n\nc\n\nBye", "[A a] [B: b] [**C** c]"),
     ("These:\n# A\n* a\n* b", "[A a] [A b]"), ("These:\n\n**A**\na", "[**A** a]"),
     ("- Ann\n- Bob\n\n \tcame.", "[Ann] [Bob came.]"), ("1.\n\nAnn\n\n2.\n\nBob\n\nBye", "[Ann] [Bob]"),
     ("  no bullet at all:\nin two lines \n", "[no bullet at all: in two lines]"),
@@ -62,7 +63,7 @@ def test_bullets(reply, points):
 
 @pytest.mark.parametrize("reply, points", [
     ("* one\n* tw", "[one]"), ("* on", "[on]"), ("*\n* on", "[on]"), ("* one\n* two\n*", "[one] [two]"),
-    ("# A\n* on", "[A on]"), ("* one\n# B\n* tw", "[one] [B]")])
+    ("# A\n* on", "[A on]"), ("* one\n* two\n\nI ho", "[one] [two]"), ("* one\n# B\n* tw", "[one] [B]")])
 def test_the_last_bullet_of_a_reply_that_was_cut_off_goes(reply, points):
     """Unless it is the only one. It may have been cut before its text."""
     assert in_brackets(reply, complete=False) == points
