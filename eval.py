@@ -93,6 +93,11 @@ def parse(argv) -> argparse.Namespace:
         raise InputError(f"--top {args.top} is for rows with an X, such as bm25-x, and none of them is run")
     if args.pictures:
         pictures.check(args.table)
+    if args.score:
+        others = [f"--{name.replace('_', '-')}" for name, value in vars(args).items()
+                  if name not in ("score", "json", "rows", "device") and value != parser.get_default(name)]
+        if others:
+            raise InputError(f"--score reads files of predictions as they are, so it cannot be used with {others[0]}")
     return args
 
 
@@ -150,7 +155,7 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
             failures.append(f"{run.row.label} on {name}: {error}")
             continue
 
-        failures += reasons
+        failures += [f"{run.row.label} on {name}: {reason}" for reason in reasons]
         if run.row.name == "pecan":
             pecan[name] = rows
         label = run.row.label + (" (--any-code)" if setup.get("graphs of any code") else "")
@@ -170,7 +175,8 @@ def main(argv=None) -> int:
     datasets = [Dataset(path, args.limit) for path in args.dataset]
     results = {dataset.name: {"report": asdict(dataset.report), "runs": {}} for dataset in datasets}
     if len(results) < len(datasets):
-        raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one")
+        raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one, "
+                         "each with its own --output")
     runs = plan(args, datasets)
     if args.dry_run and args.table == "A4":
         output(args, *cost.at_published_lengths(read_config(locate(args.model))), cost.PUBLISHED)
@@ -191,8 +197,7 @@ def main(argv=None) -> int:
             _, tokenizer = unloaded(args.model)
             for dataset in datasets:
                 results[dataset.name]["lengths"] = dataset.lengths(tokenizer.encode)
-        if team.rank == 0:
-            show(args, results, failures)
+        team.first(lambda: show(args, results, failures))                 # the others wait: torchrun ends all after one
         team.leave()
     return 1 if failures else 0
 

@@ -59,7 +59,7 @@ def write_kept(path: str | Path, of: dict, content: dict):
 
 def read_kept(path: str | Path, of: dict | None = None) -> dict:
     """The values that write_kept wrote. InputError if the file is damaged, or if it is of something else than `of`."""
-    with reading(path, "not a complete graph", "; remove it, and it is built again, or choose another name"):
+    with reading(path, "not a complete graph", "; choose another name, or remove it, if it is a damaged graph"):
         content = unsealed(read_json(path), path)
         for name, value in (of or {}).items():
             if content.get(name) != value:

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import torch
 
 from baselines.common import READERS, scaled
+from core.files import InputError, attempt, remark
 from core.settings import PAPER, PASS, Settings
 from core.together import batch_rows
 from evaluation import paper
@@ -163,7 +164,7 @@ class Checkpoint:
 def expected(run: Run) -> dict[str, list]:
     """What a run costs: FLOPs of graphs and of answers and minutes, each [least, most]; [bytes] of weights and a pass.
 
-    InputError if the window is too small, as in the run.
+    A question that does not fit is left out, as in the run. InputError if the window is too small for all.
     """
     options = run.options
     model = builder = Checkpoint(options.model, options)
@@ -182,10 +183,19 @@ def expected(run: Run) -> dict[str, list]:
     ends = []                                                # FLOPs of graphs and of answers, and seconds
     for most in (False, True):
         built = [cost for lengths, _ in documents for cost in costs_of_graph(run, builder, settings, lengths, most)]
-        answered = [cost for lengths, questions in documents for question in questions
-                    for cost in costs_of_answer(run, model, question.text, lengths, most)]
+        answered = []
+        for lengths, questions in documents:
+            for question in questions:
+                costs = attempt(list, costs_of_answer(run, model, question.text, lengths, most))
+                if isinstance(costs, InputError):
+                    remark(f"left out: {run.row.label}, question {question.id}: {costs}")
+                else:
+                    answered += costs
         ends.append((sum(cost.flops for cost in built), sum(cost.flops for cost in answered),
                      sum(cost.seconds for cost in built + answered)))
+
+    if not answered:
+        raise InputError(f"window {run.settings.window} is too small for all questions")
 
     # A machine may be half as fast as when it was measured, or twice. But a range wider than 10 is of no use.
     graphs, answers, (least, most) = zip(*ends)

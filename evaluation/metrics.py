@@ -160,8 +160,12 @@ def summary(rows: list[dict], pecan: list[dict] | None = None) -> dict:
         counts.update(counted)
     found["counts"] = dict(counts)
 
-    if pecan:
-        found["ratio"] = found["flops"] / mean([row["flops"] for row in pecan])
+    # What is compared with PECAN is compared on the questions that both have answered.
+    flops = {row["id"]: row["flops"] for row in pecan or ()}
+    both = [(row["flops"], flops[row["id"]]) for row in rows if row["id"] in flops]
+    if both:
+        ours, theirs = map(sum, zip(*both))
+        found["ratio"] = ours / theirs
         found["difference"] = difference(rows, pecan) if rows is not pecan else None
     return found
 

@@ -1,6 +1,7 @@
 """The command line of pecan.py: questions about one document."""
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -9,7 +10,9 @@ from textwrap import fill, indent
 
 from core.command import make_parser, parse_options, shown, user_errors
 from core.disk import any_of
+from core.files import InputError, attempt
 from core.settings import PAPER, resolve
+from core.text import WIDE
 from data import ENDS, Answer, read_text
 from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
 from pecan import Pecan
@@ -38,7 +41,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("questions", nargs="+", metavar="question")
     parser.add_argument("--graph", help="graph file (default: in the working directory, named after the document)")
     parser.add_argument("--trace", nargs="?", const="-", type=trace_file, metavar="FILE.jsonl",
-                        help="print every node that was read, and why; or write it to a file (view/README.md)")
+                        help="print every node that was read, and why; or write it to a file, whose older traces it "
+                             "replaces (view/README.md)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON for each question, with all steps")
     parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
                         help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
@@ -54,7 +58,7 @@ def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str
     lines = [question, f"  {answer.text}",
              f"  ({len(answer.nodes)} of {len(texts)} nodes read, {flops:,g} {unit}; {ENDS[answer.end]})"]
     for step in answer.trace if steps else []:
-        why = "top level" if step.score is None else f"score {step.score:.3f} (z {step.z:.3g}, c {step.c:.3f})"
+        why = "top level" if step.score is None else f"score {step.score:.3g} (z {step.z:.3g}, c {step.c:.3f})"
         check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
         lines += [f"  #{step.node} level {step.level}  {why}  r {step.r:.3g}{check}",
                   indent(fill(texts[step.node], 74), " " * 6)]           # 80 columns
@@ -72,7 +76,7 @@ def as_json(answer: Answer, question: str, texts: list[str]) -> str:
 def ask(argv: list[str] | None = None) -> int:
     args = parse(argv)
     for question in args.questions:
-        if len(question.split()) == 1:
+        if len(question.split()) == 1 and not re.search(WIDE, question):
             print(f"warning: the question {question!r} is one word; does it lack quotes?", file=sys.stderr)
 
     # Slips are named before a model is loaded.
@@ -100,7 +104,9 @@ def ask(argv: list[str] | None = None) -> int:
 
     traces = []
     for question in args.questions:
-        answer = method.answer(prepared, question)
+        answer = attempt(method.answer, prepared, question)
+        if isinstance(answer, InputError):
+            raise InputError(f"{question:.60}: {answer}")
         if file:                                            # at once, because a later question may fail
             traces.append(trace_of(method, prepared, question, answer, graph_beside(file, path)))
             write_traces(file, traces)

@@ -85,6 +85,7 @@ eval.py --dry-run --encoder no/such/m             | no such folder
 eval.py --scorer no/such/m                        | no such folder
 eval.py --window 100 --method pecan --limit 1     | window 100 is too small
 eval.py --score no.jsonl                          | no.jsonl
+eval.py --score no.jsonl --limit 2                | with --limit
 eval.py --top 3 --method bm25                     | --top 3
 eval.py --top 0 --method bm25-x                   | --top is 0
 eval.py --graphs there.jsonl                      | there.jsonl

@@ -46,7 +46,7 @@ ROUGE-L        | 50.0
 nodes          | 3.0
 FLOPs/query    | 300
 FLOPs          | 300
-ratio          | 1.50x
+ratio          | 0.50x
 FLOPs/document | 4.00
 graph          | 4.00
 cut            | 1/2

@@ -32,8 +32,9 @@ def prepared(tmp_path_factory, tiny, settings, document):
 
 
 # Six searches. The second and the last fill their window, the fourth ends after a number of nodes.
-CHANGED = [{}, {"confidence": .999999, "similarity": False}, {"attention": False}, {"fixed_nodes": 14}, {"patience": 3},
-           {"confidence": .999999}]
+CHANGED = json.loads("""[
+    {}, {"confidence": 0.999999, "similarity": false}, {"attention": false}, {"fixed_nodes": 14}, {"patience": 3},
+    {"confidence": 0.999999}]""")
 
 
 @pytest.fixture(scope="module")
