@@ -21,13 +21,22 @@ BULLET = 8                                                  # of a bullet in bol
 TEXT = 1000                                                 # of text outside of headings and bullets
 
 
+def is_bold(words: str) -> bool:
+    return bool(re.fullmatch(r"\*\*[^*]+\*\*", words))
+
+
+def ends_with_colon(words: str) -> bool:
+    return words.rstrip("*_ ").endswith((":", "："))
+
+
 def outline(text: str) -> list[list[int]]:
     """The headings, bullets and other texts of a reply as [level, start, end], in its order. Other lines join them.
 
     Lines that begin with MARKER are bullets. Headings are lines with #, lines in bold without a colon at their end, and
-    lines with a colon between two bullets. Fences (```) around them are nothing. The level of a heading is the number
-    of its #, or HEADING. That of a bullet is BULLET or more and grows with its indent. All else is TEXT. What of it
-    counts? The paper does not say, so we lose little:
+    lines with a colon above a bullet; above the first bullet only if another one like it follows, in bold or not.
+    Fences (```) around them are nothing. The level of a heading is the number of its #, or HEADING. That of a bullet is
+    BULLET or more and grows with its indent. All else is TEXT. What of it counts? The paper does not say, so we lose
+    little:
 
         preamble     before the first bullet or heading, if its last line ends with a colon: dropped, otherwise kept
         afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped, unless
@@ -39,26 +48,31 @@ def outline(text: str) -> list[list[int]]:
     starts = [0, *accumulate(map(len, lines))]              # of each line; the last is the end of the text
     markers = [MARKER.match(line) for line in lines]
     marked = [n for n, marker in enumerate(markers) if marker] or [-1]
+
+    # Lines with a colon above a bullet, and whether they are in bold type. (MARKER skips empty lines.)
+    ends = [start + len(line.rstrip()) for start, line in zip(starts, lines)]
+    titles = {n: is_bold(line.strip()) for n, line in enumerate(lines)
+              if not markers[n] and ends_with_colon(line.rstrip()) and MARKER.match(text, ends[n])}
+    later = [kind for n, kind in titles.items() if n > marked[0]]
     items = []
     colon = bold = False                                    # the last line ended with one, or was in bold type
 
     for n, line in enumerate(lines):
         lead = LEAD.match(line)
         start = starts[n] + (markers[n] or lead).end()
-        end = starts[n] + len(line.rstrip())
+        end = ends[n]
         depth = len(lead[1].expandtabs()) // 2              # one blank is no indent: some tokenizers put it there
         if start >= end and not markers[n]:
             continue
 
         introduced = colon
         waits = colon or bold
-        bold = bool(re.fullmatch(r"\*\*[^*]+\*\*", text[start:end]))
+        bold = is_bold(text[start:end])
         if markers[n] and markers[n][0].count("**") == 1 and text.endswith("**", start, end):
             end -= 2                                        # **1. Life** is 1. **Life**
             bold = True
-        colon = text[start:end].rstrip("*_ ").endswith((":", "："))
-        titles = colon and n > marked[0] and MARKER.match(text, end)        # the next line with words is a bullet
-        if markers[n] or lead[2] or bold and not colon or titles:
+        colon = ends_with_colon(text[start:end])
+        if markers[n] or lead[2] or bold and not colon or n in titles and (n > marked[0] or titles[n] in later):
             if introduced and (n <= marked[0] or len(items) == 1) and items[-1][0] == TEXT:
                 items.pop()                                 # a preamble
             items.append([len(lead[2]) or (BULLET + 1 + 2 * depth - bold if markers[n] else HEADING), start, end])

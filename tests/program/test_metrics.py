@@ -178,7 +178,7 @@ def test_a_line_that_is_no_prediction(tmp_path, line):
 @pytest.mark.skipif("PECAN_LONGBENCH_PREDICTIONS" not in os.environ, reason="set PECAN_LONGBENCH_PREDICTIONS to a "
                     "folder of LongBench's prediction files: RUN/TASK.jsonl, and RUN/result.json next to them")
 @pytest.mark.parametrize("run", ["llama2-7b-chat", "llama3-8b"])
-@pytest.mark.parametrize("task", ["narrativeqa", "qasper", "hotpotqa", "musique"])
+@pytest.mark.parametrize("task", "narrativeqa qasper hotpotqa musique".split())
 def test_the_official_figures_of_longbench(run, task):
     """F1 equals LongBench's own output to two decimals."""
     folder = Path(os.environ["PECAN_LONGBENCH_PREDICTIONS"]) / run

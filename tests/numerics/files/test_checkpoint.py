@@ -215,7 +215,7 @@ def test_an_impossible_value_of_config_is_named(tmp_path_factory, folder, key, v
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]),
+@given(st.sampled_from("config.json tokenizer.json tokenizer_config.json model.safetensors".split()),
        st.integers(0, 3000), st.sampled_from([b"", b"\xff", b"[", b'"', b"9"]), st.booleans())
 def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, at, byte, cut):
     """A file that is cut short, or has one wrong byte, is refused in one line, or loads."""
@@ -261,7 +261,7 @@ def test_of_a_repository_what_will_be_read_is_fetched(tmp_path, monkeypatch, sha
 
 def test_a_fingerprint_is_of_what_is_read(folder, copy, spy):
     """A fingerprint covers every file that a model or an encoder is loaded from, and no settings or other files."""
-    for name in ("pecan.json", "notes.txt", "results.json", "old.safetensors"):
+    for name in "pecan.json notes.txt results.json old.safetensors".split():
         write(copy, name, "{}")
     seen = {fingerprint(copy)}
     assert seen == {fingerprint(folder)}

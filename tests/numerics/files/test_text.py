@@ -52,6 +52,7 @@ def test_a_heading_begins_the_points_below_it(heading, outline, fenced):
     ("Early life\nAnn was born.\n- She moved.\n\nWork\nShe bakes.",
      "[Early life Ann was born.] [She moved. Work She bakes.]"),
     ("**1. A**\n* a\n\n**2. B:**\n* b\n3. **C**\n\nc\n\nBye", "[A a] [B: b] [**C** c]"),
+    ("It:\n\n**A:**\n* a\n* b\n\n**B:**\n* c", "[**A:** a] [**A:** b] [**B:** c]"),
     ("These:\n# A\n* a\n* b", "[A a] [A b]"), ("These:\n\n**A**\na", "[**A** a]"),
     ("- Ann\n- Bob\n\n \tcame.", "[Ann] [Bob came.]"), ("1.\n\nAnn\n\n2.\n\nBob\n\nBye", "[Ann] [Bob]"),
     ("  no bullet at all:\nin two lines \n", "[no bullet at all: in two lines]"),
