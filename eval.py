@@ -38,7 +38,7 @@ from model.checkpoint import locate, read_config
 DEFAULT_METHODS = "pecan", "bm25", "whole"     # if neither --method nor --table chooses others
 NOTE = "F1 is LongBench's, ROUGE-L is rouge_score's. Intervals are 95 % bootstraps.\nFLOPs are counted, not timed."
 LEGEND = ("FLOPs: of a question; graph: FLOPs of a document; cut: documents that were cut;\n"
-          "diff: F1 less PECAN's, on the same questions (intervals are in the results).")
+          "diff: F1 minus PECAN's, on the same questions (intervals are in the results).")
 
 
 # --- parse ----------------------------------------------------------------------------------------------------------
