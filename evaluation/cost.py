@@ -184,18 +184,21 @@ def expected(run: Run) -> dict[str, list]:
     for most in (False, True):
         built = [cost for lengths, _ in documents for cost in costs_of_graph(run, builder, settings, lengths, most)]
         answered = []
+        unfit = []
         for lengths, questions in documents:
             for question in questions:
                 costs = attempt(list, costs_of_answer(run, model, question.text, lengths, most))
                 if isinstance(costs, InputError):
-                    remark(f"left out: {run.row.label}, question {question.id}: {costs}")
+                    unfit.append(costs)
                 else:
                     answered += costs
         ends.append((sum(cost.flops for cost in built), sum(cost.flops for cost in answered),
                      sum(cost.seconds for cost in built + answered)))
 
     if not answered:
-        raise InputError(f"window {run.settings.window} is too small for all questions")
+        raise unfit[0]
+    if unfit:
+        remark(f"{run.row.label}: left out are {len(unfit)} questions, such as one for which {unfit[0]}")
 
     # A machine may be half as fast as when it was measured, or twice. But a range wider than 10 is of no use.
     graphs, answers, (least, most) = zip(*ends)

@@ -19,10 +19,12 @@ CLAUSE = (r"(\n|(?:[.!?;,:]|\s[-–—]\s|\b(?:and|but|so|because|since|as|while
           r"(?![^\w\n]{0,9}(?:(?:no|not|wrong|incorrect|false)\b[^\w\n]{0,9}(?:[.;,\n]|\Z)|[✗✘❌])))")
 
 IS = "(?:is|was|(?:seems|appears|has|would|must|might)(?: to)?(?: be)?)"
-VERDICT = (rf"(?:(?:^|[:;,.] )\W*(?:[a-z]+ ){{0,2}}(?:answer|choice)\W{{0,4}}:|\b(?:answer|choice) {IS})"    # Answer: C
-           r"\W{0,9}(?:option )?([A-Z]+)")                                      # The right answer is (C)
+ALONE = r"\A\W{0,9}([A-Z])\W{0,9}(?:\n|\Z)"                                          # C, whatever follows
+VERDICT = (rf"(?:(?:^|[:;,.] )\W{{0,9}}(?:[a-z]+ ){{0,2}}(?:answer|choice)\W{{0,4}}:|"       # Answer: C
+           rf"\b(?:answer|choice) {IS})\W{{0,9}}(?:option )?([A-Z]+)")          # The right answer is (C)
 FORMS = (r"^\W*(?:A\W+(?=[A-Z]))?([A-Z]+)(?=\W*$|\s*[^\w\s,])",              # C   (C) he did   C: he did   A: C
-         rf"([A-Z]+)\W{{1,4}}(?:{IS}|as) (?:\w+ ){{0,2}}(?:correct|right|best|better|answer)\b",  # A fits, C is best
+         r"([A-Z]+)\W{1,4}is (?:\w+ ){0,2}(?:correct|right|best|better|answer)\b",   # A might be right, but C is best
+         rf"([A-Z]+)\W{{1,4}}(?:{IS}|as) (?:\w+ ){{0,2}}(?:correct|right|best|better|answer)\b",  # C might be best
          r"\b(?:answer|choice)[^.!?]{0,99}?([A-Z]+)",                            # option A fits, but the answer is C
          r"\boption[^.!?]{0,99}?([A-Z]+)",                                       # option C
          r"([A-Z]+)")                                                           # I think it is C
@@ -32,9 +34,9 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     """The index of the one option that a prediction names; None if it names none or several.
 
     An option's text counts as its letter. A denial ("not A", "A and B are wrong") takes away the nearest letters of its
-    clause, a list of all options names none, and what follows a new "Question:" is no part of the reply. Then the first
-    line with a VERDICT decides, or else the first line that has a letter, by the first of the FORMS that it has. The
-    papers do not say how they match replies.
+    clause, and a list of all options names none. Then a letter ALONE on the first line decides, or else the first line
+    with a VERDICT, or else the first line that has a letter, by the first of the FORMS that it has. A new "Question:"
+    ends a reply, unless it names nothing yet. The papers do not say how they match replies.
     """
     letters = string.ascii_uppercase[:len(options)]
     reply, *texts = [text.replace("’", "'") for text in (prediction, *options)]
@@ -46,8 +48,10 @@ def option_of(prediction: str, options: list[str]) -> int | None:
     reply = "".join(map(without_denied, re.split(CLAUSE, re.sub(JOINT, "", reply))))
 
     whole_list = r"\n+".join(rf"[^\w\n]{{0,9}}{letter}+[^\w\s,].*" for letter in letters)
-    lines = re.split(r"\n\W*q(?:uestion)?\b[^\n]{0,9}:", re.sub(f"(?m)^{whole_list}", "", reply))[0].split("\n")
-    found = (re.findall(form, line) for forms in ((VERDICT,), FORMS) for line in lines for form in forms)
+    parts = re.split(r"\n\W{0,9}q(?:uestion)?\b[^\n]{0,9}:", re.sub(f"(?m)^{whole_list}", "", reply))
+    found = (re.findall(form, text) for part in parts
+             for forms, texts in (((ALONE,), [part]), ((VERDICT,), part.split("\n")), (FORMS, part.split("\n")))
+             for text in texts for form in forms)
     named = {*"".join(next(filter(None, found), []))}
     return letters.index(named.pop()) if len(named) == 1 else None
 
