@@ -33,10 +33,9 @@ def outline(text: str) -> list[list[int]]:
     """The headings, bullets and other texts of a reply as [level, start, end], in its order. Other lines join them.
 
     Lines that begin with MARKER are bullets. Headings are lines with #, lines in bold without a colon at their end, and
-    lines with a colon above a bullet; above the first bullet only if another one like it follows, in bold or not.
-    Fences (```) around them are nothing. The level of a heading is the number of its #, or HEADING. That of a bullet is
-    BULLET or more and grows with its indent. All else is TEXT. What of it counts? The paper does not say, so we lose
-    little:
+    lines with a colon above a bullet; above the first bullet only those in bold, if others follow. Fences (```) around
+    them are nothing. The level of a heading is the number of its #, or HEADING. That of a bullet is BULLET or more and
+    grows with its indent. All else is TEXT. What of it counts? The paper does not say, so we lose little:
 
         preamble     before the first bullet or heading, if its last line ends with a colon: dropped, otherwise kept
         afterword    an unindented paragraph below the last of two or more bullets, and what follows it: dropped, unless
@@ -51,11 +50,11 @@ def outline(text: str) -> list[list[int]]:
 
     # Lines with a colon above a bullet, and whether they are in bold type. (MARKER skips empty lines.)
     ends = [start + len(line.rstrip()) for start, line in zip(starts, lines)]
-    titles = {n: is_bold(line.strip()) for n, line in enumerate(lines)
+    titles = {n: is_bold(line.strip().rstrip(":： ")) for n, line in enumerate(lines)
               if not markers[n] and ends_with_colon(line.rstrip()) and MARKER.match(text, ends[n])}
-    later = [kind for n, kind in titles.items() if n > marked[0]]
+    others = any(in_bold for n, in_bold in titles.items() if n > marked[0])
     items = []
-    colon = bold = False                                    # the last line ended with one, or was in bold type
+    colon = bold = waits = False                            # of the last line; it waits for its text
 
     for n, line in enumerate(lines):
         lead = LEAD.match(line)
@@ -65,15 +64,14 @@ def outline(text: str) -> list[list[int]]:
         if start >= end and not markers[n]:
             continue
 
-        introduced = colon
-        waits = colon or bold
+        introduced, titled = colon, bold
         bold = is_bold(text[start:end])
-        if markers[n] and markers[n][0].count("**") == 1 and text.endswith("**", start, end):
+        if markers[n] and markers[n][0].count("**") == 1 and is_bold("**" + text[start:end]):
             end -= 2                                        # **1. Life** is 1. **Life**
             bold = True
         colon = ends_with_colon(text[start:end])
-        if markers[n] or lead[2] or bold and not colon or n in titles and (n > marked[0] or titles[n] in later):
-            if introduced and (n <= marked[0] or len(items) == 1) and items[-1][0] == TEXT:
+        if markers[n] or lead[2] or bold and not colon or n in titles and (n > marked[0] or titles[n] and others):
+            if introduced and items[-1][0] == TEXT and (n == marked[0] or len(items) == 1 and not titled):
                 items.pop()                                 # a preamble
             items.append([len(lead[2]) or (BULLET + 1 + 2 * depth - bold if markers[n] else HEADING), start, end])
         elif not items or items[-1][0] < BULLET:
@@ -85,4 +83,5 @@ def outline(text: str) -> list[list[int]]:
         else:
             items.append([TEXT, end, end])                  # an afterword; if the limit cut it, no bullet was cut
             break
+        waits = colon or bold and text[start:end].rstrip("*")[-1] not in ".!?。！？"
     return items

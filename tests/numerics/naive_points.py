@@ -15,16 +15,15 @@ def points(tokenizer, reply, cut):
             lines[-1].append(place)
 
     # What stands before the first marked line or heading, and what each of them holds until the next one. A heading is
-    # unmarked, ends with a colon, and has a marked line below it; above the first one only if others follow.
+    # unmarked, ends with a colon, and has a marked line below it.
     marks = [n for n, line in enumerate(lines) if line and reply[line[0]] == star]
     filled = [n for n, line in enumerate(lines) if line]
     words = [[place for place in line if reply[place] != star] for line in lines]
-    titles = [n for n, below in zip(filled, filled[1:]) if n not in marks and below in marks
-              and [reply[place] for place in words[n]][-1:] == [colon]]
-    heads = titles if titles[-1:] > marks[:1] else []
+    heads = [n for n, below in zip(filled, filled[1:]) if n not in marks and below in marks[1:]
+             and [reply[place] for place in words[n]][-1:] == [colon]]
     starts = sorted(marks + heads)
     before, *blocks = [lines[a:b] for a, b in zip([0, *starts], [*starts, len(lines)])]
-    if starts and [reply[place] for place in sum(words[:starts[0]], [])][-1:] == [colon]:
+    if marks and [reply[place] for place in sum(words[:marks[0]], [])][-1:] == [colon]:
         before = []                                            # a preamble
 
     # The last of several blocks ends at an empty line below its text, unless that ends with a colon. What follows is an
