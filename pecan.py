@@ -518,12 +518,12 @@ class Search:
         paper does not say. Without progress control (4.2) there are no checks, and the search ends after
         settings.fixed_nodes nodes.
         """
-        hidden = self.hidden if self.trace else self.start()
+        hidden = self.hidden if self.trace else self.start()               # a search may have begun step by step
+        yes = 0
         while hidden is not None:
             if self.checks:
-                self.check(hidden)
-                verdicts = [step.verdict for step in self.trace]
-                if verdicts.count("Yes") >= self.settings.patience:
+                yes += self.check(hidden)
+                if yes >= self.settings.patience:
                     return "yes"
             elif len(self.trace) >= self.settings.fixed_nodes:
                 return "nodes"
@@ -564,7 +564,7 @@ class Search:
             self.visit(piece)
         return self.visit(last, self.closing)
 
-    def check(self, hidden: torch.Tensor):
+    def check(self, hidden: torch.Tensor) -> bool:
         """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
 
         p_yes is the softmax of two logits after a visit, which returned hidden [1, D]: those of the first tokens of
@@ -576,6 +576,7 @@ class Search:
         step.p_yes = logits[0].cpu().double().softmax(0)[0].item()
         step.verdict = "Yes" if step.p_yes > self.settings.confidence else "No"
         step.flops, step.tokens = self.model.spent(self.spent_before)
+        return step.verdict == "Yes"
 
     def next(self) -> torch.Tensor | None:
         """Visit the node outside S with the highest final score (3.2.2), at whatever level. None if no other fits.
