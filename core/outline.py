@@ -64,7 +64,8 @@ def outline(text: str) -> list[list[int]]:
         if start >= end and not markers[n]:
             continue
 
-        introduced, titled = colon, bold
+        introduced = colon
+        titled = bold
         bold = is_bold(text[start:end])
         if markers[n] and markers[n][0].count("**") == 1 and is_bold("**" + text[start:end]):
             end -= 2                                        # **1. Life** is 1. **Life**
