@@ -197,7 +197,7 @@ def main(argv=None) -> int:
             _, tokenizer = unloaded(args.model)
             for dataset in datasets:
                 results[dataset.name]["lengths"] = dataset.lengths(tokenizer.encode)
-        team.first(lambda: show(args, results, failures))                 # the others wait: torchrun ends all after one
+        team.first(lambda: show(args, results, failures))   # the others wait: one that ends with 1 has all killed
         team.leave()
     return 1 if failures else 0
 
