@@ -101,7 +101,7 @@ REPLIES = {
        "I chose B as my answer, though A is close.",
     2: "While A is plausible, C is the best answer.|He wanted revenge, which is a better answer than A|C, as he did|"
        "The answer cannot be A or B, so the answer is C.|Options A, B, and D are all unsupported, leaving C.|"
-       "C rather than A.|Q: Why?\nA: C|C is of interest.|"
+       "C rather than A.|Q: Why?\nA: C|C is of interest.|C\n\nAnswer: A|(C)\n\nIf the answer was A, he would not.|"
        "(A) He was ill - Incorrect.\n(B) He wanted money - Incorrect.\n(C) He wanted revenge - Correct.|"
        "(A) He was ill\n(B) He wanted money\n(C) He wanted revenge\n(D) A dog bit him\n\nThe answer is C.",
     3: "The answer is that a dog bit him.",
