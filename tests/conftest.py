@@ -1,6 +1,6 @@
 """Fixtures that all test files share: models, a document with its graph, and settings of random examples."""
 import os
-import random
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +16,7 @@ from oracle import TINY, hugging_face, write_checkpoint
 
 import llama
 from core.settings import resolve
-from data import Document
+from data import read_jsonl
 from llama import Llama
 from pecan import build
 
@@ -86,8 +86,7 @@ def settings(tiny):
 @pytest.fixture(scope="session")
 def document():
     """A document of five chapters with 25 passages."""
-    from tiny.world import make_world  # here, because it takes a moment and few files need it
-    return Document("world", make_world(random.Random(3), 5).passages)
+    return read_jsonl(Path(__file__).with_name("five_chapters.jsonl"))[0]
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ import eval as evaluation  # noqa: E402
 from core.settings import PASS  # noqa: E402
 from evaluation.cost import bytes_of_pass  # noqa: E402
 from model.checkpoint import read_config, tensor_shapes  # noqa: E402
-from tiny import world  # noqa: E402
 from view import annotate, ask, page, search  # noqa: E402
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -94,8 +93,7 @@ def test_the_memory_in_the_documents():
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
-MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "view.search": search,
-         "tiny.world": world}
+MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.annotate": annotate, "view.search": search}
 
 
 @pytest.fixture

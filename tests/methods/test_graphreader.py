@@ -1,6 +1,6 @@
 """GraphReader: its prompts, the graph by hand, every branch of a walk.
 
-The walk of its paper's Figure 23, and the embedded world by rules, are in test_story.py; replies in test_replies.py.
+The walk of its paper's Figure 23 is in test_story.py; replies are in test_replies.py.
 """
 import hashlib
 from dataclasses import replace

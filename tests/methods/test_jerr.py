@@ -1,6 +1,6 @@
 """JERR: six rounds of its search by hand, SimHash and the graph against packages.
 
-A whole conversation, and the embedded world by rules, are in test_story.py; replies are in test_replies.py.
+A whole conversation is in test_story.py; replies are in test_replies.py.
 """
 import json
 from collections import Counter

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from speaker import Script, by_rules, follow, known
+from speaker import Script
 
 from baselines import common, graphreader_prompts
 from baselines.agent import form_of
@@ -16,7 +16,7 @@ from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
 from baselines.mkrag import MKRAG
 from core.settings import Settings
-from data import EMBEDDED, Document, read_jsonl
+from data import Document
 from encoders.token_mean import TokenMean
 
 pytest.importorskip("snowballstemmer")
@@ -70,33 +70,3 @@ def test_the_story(tiny, name, monkeypatch):
     told = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
     told = re.sub(r"\{([A-Z]+)\}", lambda figure: getattr(graphreader_prompts, figure[1]), told)
     assert conversation(tiny, name, told, monkeypatch) == told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, calls, open", [("graphreader", (5, 13), 0), ("jerr", (2, 2), 0), ("mkrag", (2, 2), 9)])
-def test_the_questions_of_the_world_are_answered_by_rules(tiny, name, calls, open):
-    """Rules replace the model and answer the 67 questions of ten documents. They see only the prompts, and what the
-    reader would see.
-
-    A question about two facts takes all ten calls of GraphReader's walk, beside plan, starts and reasoning. JERR's
-    synopses lack some facts, so the right chunk must be read again. MKRAG's two rounds find a person's post and what is
-    said of it; nine questions about a friend would take two more.
-    """
-    method = SYSTEMS[name][0](tiny, settings(8))
-    method.say = by_rules
-    method.reading = lambda question, lines, *about: Reading(tiny.tokenizer.decode(lines), *about)
-    found = set()
-    beyond = 0
-    for document in read_jsonl(EMBEDDED)[::2]:
-        prepared = method.prepare(document)
-        for question in document.questions:
-            method.begin()
-            reading = method.read(prepared, question.text)
-            _, way, missing = follow(question.text, known(reading.prompt))
-            answered = missing is None and [way[-1]] == question.answers
-            beyond += not answered
-            assert answered or open and question.extra["kind"] == "two facts", f"{question.id}: {method.trace}"
-            assert method.counts["refused"] == 0
-            assert name != "jerr" or any(question.extra["evidence"][-1] in prepared.texts[n] for n in reading.nodes)
-            found.add(method.counts["calls"])
-    assert (min(found), max(found), beyond) == (*calls, open)
