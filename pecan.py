@@ -121,10 +121,10 @@ def node_line(tokenizer, node, text: str) -> list[Segment]:
 
 def summary_prompt(tokenizer, texts: list[str]) -> list[Segment]:
     """Table A1 with the nodes of one group, as one user turn. Each node is named by its index in the group."""
-    prompt = [(None, tokenizer.frame.open + tokenizer.user(SUMMARISE[0]))]
+    prompt = [(None, tokenizer.frame.before_user + tokenizer.user(SUMMARISE[0]))]
     for j, text in enumerate(texts):
         prompt += node_line(tokenizer, j, text)
-    return [*prompt, (None, tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)]
+    return [*prompt, (None, tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.before_reply)]
 
 
 class InformationPoint(NamedTuple):
@@ -377,7 +377,7 @@ def question_prompt(tokenizer, question: str) -> list[Segment]:
 
     It is read once (Appendix B). The caption of Table A2 repeats it after every No; the table does not show how.
     """
-    return [(None, tokenizer.frame.open + tokenizer.user(ASK[0])), ("q", tokenizer.encode(question)),
+    return [(None, tokenizer.frame.before_user + tokenizer.user(ASK[0])), ("q", tokenizer.encode(question)),
             (None, tokenizer.encode(ASK[1]))]
 
 
@@ -389,7 +389,8 @@ def answer_turn(tokenizer, word: int, again: str = "") -> list[Segment]:
     """
     frame = tokenizer.frame
     asked = f"{ANSWER}\n\nQuestion:\n{again}" if again else ANSWER
-    return [(None, [*frame.closed, word, *frame.reopen, *tokenizer.user(asked), *frame.reclose])]
+    return [(None, [*frame.before_given_reply, word,
+                    *frame.before_second_user, *tokenizer.user(asked), *frame.before_second_reply])]
 
 
 def room_for_nodes(tokenizer, prompt: list[Segment], question: str, settings: Settings) -> int:
@@ -483,7 +484,7 @@ class Search:
 
         # A check needs the tokens that close the user's turn. Without progress control there is no check (4.2).
         self.checks = settings.fixed_nodes is None
-        self.closing = self.tokenizer.frame.close if self.checks else []
+        self.closing = self.tokenizer.frame.before_reply if self.checks else []
 
         self.cache = Cache(model, 1, settings.window)
         self.spent_before = model.spent()

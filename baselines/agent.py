@@ -249,7 +249,7 @@ class Agent(Baseline):
     def turn(self, text: str) -> list[int]:
         """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
         tokenizer = self.model.tokenizer
-        return [*tokenizer.frame.open, *tokenizer.user(text), *tokenizer.frame.close]
+        return [*tokenizer.frame.before_user, *tokenizer.user(text), *tokenizer.frame.before_reply]
 
     def length(self, text: str) -> int:
         return len(self.turn(text))

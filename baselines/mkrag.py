@@ -293,7 +293,8 @@ class MKRAG(Agent):
         The prompt is the first turn of Table A2 with the text as its only node. The texts run together.
         """
         tokenizer = self.model.tokenizer
-        rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text) + tokenizer.frame.close)]
+        before_reply = tokenizer.frame.before_reply
+        rows = [[*question_prompt(tokenizer, question), (None, line_ids(tokenizer, text) + before_reply)]
                 for text in texts]
 
         def sure(rows):

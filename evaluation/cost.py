@@ -157,7 +157,7 @@ class Checkpoint:
         """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
         reading = searching(self.config, prompt, 0, longest)
         writing = searching(self.config, prompt, reply, longest) - reading
-        reading += checks * flops_of(self.config, len(self.tokenizer.frame.close), prompt, 1)
+        reading += checks * flops_of(self.config, len(self.tokenizer.frame.before_reply), prompt, 1)
         return self.cost(reading, NODE, writing, 1, batch=1, length=min(prompt, PASS), slots=window, keys=prompt)
 
 

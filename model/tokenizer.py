@@ -46,15 +46,18 @@ def without_thought(reply: str) -> str:
 
 
 class Frame(NamedTuple):
-    """Ids of a chat template around the contents of a conversation: open USER close REPLY reopen USER reclose REPLY.
+    """Ids of a chat template around what is said in a conversation. Each is named by what follows it.
 
-    `closed` replaces `close` once the first reply is there: Qwen3 then leaves its empty thought out.
+    Prompt of a first reply:  before_user USER before_reply
+    Prompt of a second:       before_user USER before_given_reply REPLY before_second_user USER before_second_reply
+
+    Where the model is asked for a reply, Qwen3 has an empty thought; before a reply that was given, it has none.
     """
-    open: list[int]
-    close: list[int]
-    reopen: list[int]
-    reclose: list[int]
-    closed: list[int]
+    before_user: list[int]
+    before_reply: list[int]
+    before_second_user: list[int]
+    before_second_reply: list[int]
+    before_given_reply: list[int]
 
 
 class Tokenizer:
@@ -85,7 +88,7 @@ class Tokenizer:
                 if i in self._ids(name) and i != self._unknown:                        # any text may become that one
                     raise InputError(f"{folder}: {name} in a document's text would become that special token, because "
                                      "the vocabulary itself has it; use a tokenizer.json without it there")
-            self.closing = tuple(token for token in self.frame.reopen if token in control)[:1]
+            self.closing = tuple(token for token in self.frame.before_second_user if token in control)[:1]
             if self.first("Yes") == self.first("No"):
                 raise InputError(f"{folder}: Yes and No begin with the same token after the chat template's header")
 
@@ -122,7 +125,7 @@ class Tokenizer:
         self.frame = Frame(*self._around_contents(texts), self._around_contents([texts[0], said])[1])
 
         # The generation prompt may have an empty thought that a conversation leaves out, or leave white space out.
-        if re.search(UNFINISHED, self.decode(self.frame.close)):
+        if re.search(UNFINISHED, self.decode(self.frame.before_reply)):
             raise InputError(f"{self.source}: the chat template opens a thought by {header!r:.80}, so the model would "
                              "think where PECAN needs Yes or No; take a checkpoint that answers at once")
         if opening != first or not re.fullmatch(rf"(<{THOUGHT}\s*</{THOUGHT}|\s)*", close.removeprefix(shorter)):
@@ -136,7 +139,7 @@ class Tokenizer:
         for user, reply in itertools.product(USER, ("Yes", "No")):
             contents = [self.user_prefix + user, self.reply_prefix + reply, self.user_prefix + user]
             whole = texts[0]
-            ids = [*self.frame.open]
+            ids = [*self.frame.before_user]
             for content, text, piece in zip(contents, texts[1:], self.frame[1:]):
                 whole += content + text
                 ids += self._ids(content) + piece

@@ -63,7 +63,7 @@ def test_the_reranker_is_pecans_check(tiny, method, settings):
     wanted = []
     for i in range(2):
         search = Search(tiny, graph, "What is Mara's pet?", torch.zeros(2), replace(settings, window=512))
-        search.check(search.visit([i], tiny.tokenizer.frame.close))
+        search.check(search.visit([i], tiny.tokenizer.frame.before_reply))
         wanted.append(search.trace[-1].p_yes)
     assert method.p_yes("What is Mara's pet?", texts) == pytest.approx(wanted, abs=1e-5)
 

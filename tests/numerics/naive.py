@@ -28,15 +28,15 @@ def node_line(tokenizer, text, node=None):
 
 def summary_prompt(tokenizer, texts, nodes):
     """Table A1 for these nodes."""
-    prompt = pairs(tokenizer.frame.open + tokenizer.user(SUMMARISE[0]))
+    prompt = pairs(tokenizer.frame.before_user + tokenizer.user(SUMMARISE[0]))
     for i in nodes:
         prompt += node_line(tokenizer, texts[i], i)
-    return prompt + pairs(tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.close)
+    return prompt + pairs(tokenizer.encode(SUMMARISE[1]) + tokenizer.frame.before_reply)
 
 
 def question_prompt(tokenizer, question):
     """Table A2 up to its first node; the question is the node "q"."""
-    return (pairs(tokenizer.frame.open + tokenizer.user(ASK[0])) + pairs(tokenizer.encode(question), "q")
+    return (pairs(tokenizer.frame.before_user + tokenizer.user(ASK[0])) + pairs(tokenizer.encode(question), "q")
             + pairs(tokenizer.encode(ASK[1])))
 
 
@@ -169,7 +169,8 @@ def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, chunk, wi
     """The steps of a search, and why it ended; no steps if not one node of the top level fits."""
     frame = tokenizer.frame
     prompt = question_prompt(tokenizer, question)
-    answer_turn = len(frame.close) + 1 + len(frame.reopen) + len(tokenizer.user(ANSWER)) + len(frame.reclose)
+    answer_turn = (len(frame.before_reply) + 1 + len(frame.before_second_user) + len(tokenizer.user(ANSWER))
+                   + len(frame.before_second_reply))
     window -= answer_turn + answer_tokens
     lengths = [len(node_line(tokenizer, text)) for text in texts]
     r = [0.0] * len(texts)
@@ -190,7 +191,7 @@ def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, chunk, wi
     while steps:
         # Is S enough?
         if fixed_nodes is None:
-            p = p_yes(len(prompt) + len(frame.close) - 1)
+            p = p_yes(len(prompt) + len(frame.before_reply) - 1)
             steps[-1] |= {"p_yes": p, "verdict": "Yes" if p > confidence else "No"}
             yes += p > confidence
             if yes == patience:

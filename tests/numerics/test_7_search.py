@@ -69,7 +69,7 @@ def test_p_yes_follows_from_hugging_faces_logits(tiny, tiny_hf, searched):
     s, ids, spans = searched
     t = tiny.tokenizer
     for step in [step for step in s.trace if step.p_yes is not None]:
-        logits = one_pass(tiny_hf, ids[:spans[step.node].stop] + t.frame.close).logits[0, -1]
+        logits = one_pass(tiny_hf, ids[:spans[step.node].stop] + t.frame.before_reply).logits[0, -1]
         p = logits[[t.encode("Yes")[0], t.encode("No")[0]]].softmax(0)[0].item()
         assert step.p_yes == pytest.approx(p, abs=rounding(tiny) * logits.abs().max().item() / 2)
         assert step.verdict == ("Yes" if p > .999 else "No")
@@ -87,7 +87,7 @@ def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, questio
     assert answer.text == t.decode(words).strip() and len(words) == length
 
     probes = sum(step.p_yes is not None for step in answer.trace)
-    assert answer.tokens == len(prompt) + probes * len(t.frame.close) + len(words)
+    assert answer.tokens == len(prompt) + probes * len(t.frame.before_reply) + len(words)
 
 
 @pytest.mark.parametrize("verdict, changes", [("Yes", {"confidence": 0.0}), ("No", {"confidence": .9999999}),
@@ -144,7 +144,7 @@ def test_passes_flops_and_tokens_of_a_search(tiny, graph, question, settings, be
     # later node has a pass and a check of its own.
     lengths = [length_of(node_line(t, step.node, graph.nodes[step.node].text)) for step in answer.trace]
     assert lengths[:4] == [7] * len(graph.top_level) and len(lengths) > 6
-    check = len(t.frame.close)
+    check = len(t.frame.before_reply)
     chosen = min(len(t.encode(answer.text)) + 1, settings.answer_tokens)       # also the token that ends the answer
     assert counts == [length_of(pecan.question_prompt(t, question)), 14, 14 + check,
                       *(length + check for length in lengths[4:]),

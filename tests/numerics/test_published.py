@@ -98,9 +98,10 @@ def test_ids_of_documents_and_conversations(smollm2):
 
     for contents in (CJK, [ASK[0] + QUESTIONS[0], "No", ANSWER]):
         turns = [{"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), contents)]
-        ids = [i for around, text in zip(t.frame, contents) for i in around + t.encode(text)] + t.frame.reclose
+        ids = [i for around, text in zip(t.frame, contents) for i in around + t.encode(text)]
+        ids += t.frame.before_second_reply
         assert ids == oracle.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
-    assert t.decode(t.frame.open).startswith("system\nYou are a helpful AI assistant named SmolLM")
+    assert t.decode(t.frame.before_user).startswith("system\nYou are a helpful AI assistant named SmolLM")
 
 
 # --- the forward pass -----------------------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ def test_a_real_search(anywhere, theirs, written):
     for step in search.trace:
         segments += pecan.node_line(t, step.node, nodes[step.node].text)
     ids, spans = ids_and_spans(segments)
-    exact = one_pass(theirs, ids + t.frame.close)                                          # the last check, too
+    exact = one_pass(theirs, ids + t.frame.before_reply)                                  # the last check, too
     for layer, wanted in enumerate(exact.past_key_values.layers):
         for name in ("keys", "values"):
             ours = getattr(search.cache, name)[layer][:, :, :len(ids)]

@@ -58,10 +58,11 @@ def turns(*contents):
 
 def framed(t, first, word=None, second=""):
     """Ids of one or three turns; the reply is one token. Each content is encoded as a whole, as a search never does."""
-    ids = t.frame.open + t.user(first)
+    ids = t.frame.before_user + t.user(first)
     if word is None:
-        return ids + t.frame.close
-    return ids + t.frame.closed + [t.first(word)] + t.frame.reopen + t.user(second) + t.frame.reclose
+        return ids + t.frame.before_reply
+    ids += t.frame.before_given_reply + [t.first(word)]
+    return ids + t.frame.before_second_user + t.user(second) + t.frame.before_second_reply
 
 
 def prompts(t, question, nodes):
@@ -103,7 +104,7 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     for contents, segments in zip((SUMMARY, SEARCH), prompts(t, QUESTION, NODES)):
         assert oracle.decode(ids_and_spans(segments)[0]) == oracle.decode(theirs(*contents))
     assert t.bos == [i for i in [oracle.bos_token_id] if i is not None]
-    assert t.closing == tuple(i for i in t.frame.reopen if i in oracle.added_tokens_decoder)[:1]
+    assert t.closing == tuple(i for i in t.frame.before_second_user if i in oracle.added_tokens_decoder)[:1]
 
     text = "Kittenish <name>  bursts\n\nhis buttons, ½ é e\u0301 2024  3 京都👍🏽  "
     assert t.decode(t.encode(" Tom")) == " Tom"
@@ -119,7 +120,7 @@ def test_a_newline_that_the_generation_prompt_leaves_out(tmp_path):
     write_bpe(tmp_path)
     usual = Tokenizer(tmp_path).frame
     write_bpe(tmp_path, SHORT_HEADER)
-    assert Tokenizer(tmp_path).frame == usual._replace(reclose=usual.reclose[:-1])
+    assert Tokenizer(tmp_path).frame == usual._replace(before_second_reply=usual.before_second_reply[:-1])
 
 
 MARKS = st.lists(st.sampled_from(["", ".", "\n", "\n\n", " ", "#", "|", "</s>", "User", "3"]), max_size=4).map("".join)
