@@ -36,6 +36,7 @@ worked example, two IPs above three chunks (tests/numerics/test_7_pecan.py compu
     c / sum(c)              .30    .20    .50     (the IPs have c = 0 here, so only the chunks add to sum(c))
     final                   .50    .65    .85     chunk 2 is read next
 """
+import re
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,7 +47,6 @@ import torch
 from core.code import code_of_graphs
 from core.disk import node_vectors
 from core.files import InputError, attempt, remark
-from core.outline import BULLET, outline
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
 from core.together import Batches, batch_rows, together
@@ -207,34 +207,51 @@ def edge_weights(a: torch.Tensor, x: list[int]) -> torch.Tensor:
     return share(a[x].cpu().double().mean(0))
 
 
+# The paper asks for "* summary point". Models also write other marks and numbers.
+MARK = re.compile(r"\s*(?:[*+•-]|[0-9]+[.)])(?:\s+|$)")
+
+
 def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
-    """The information points of a reply (3.1), each as the (start, end) of its headings' words, then of its own.
+    """The information points of a reply (3.1), each as the (start, end) of its lines.
 
-    A reply is an outline of headings and bullets. A bullet that is no sentence, above others that are indented, is a
-    heading, too. A heading's words begin each point below it, because "Founded in 1967" says nothing without "Houston
-    Rockets"; with none below it, it is a point itself.
+    A point is a line that begins with MARK. An unmarked line goes on with the point above it. Before the first mark it
+    is left out if it ends with a colon ("Here is a summary:"), and is a point otherwise, so a reply without any mark is
+    one point. Headings, which are unmarked lines that begin with # or are wholly in bold, are left out, and so are
+    words of Table A1 itself ("Summary points:"). The paper does not say any of this.
 
-    If the length limit cut the reply off (complete=False), its last bullet is dropped, unless it is the only point.
-    Empty bullets are dropped.
+    If the length limit cut the reply off (complete=False), its last point is dropped, unless it is the only one. Empty
+    points are dropped.
     """
-    items = outline(text)
-    points = points_of(items, text)
-    return points if complete or len(points) < 2 else points_of(items[:-1], text)
-
-
-def points_of(items: list[list[int]], text: str) -> list[list[tuple[int, int]]]:
-    """The points of an outline, whose items are [level, start, end] in the text; see `bullets`."""
-    filled = [item for item in items if item[1] < item[2]]
     points = []
-    above = []                                              # the headings above a point
-    for item, (next_level, *_) in zip(filled, [*filled[1:], [0]]):         # what is last has nothing below
-        level, start, end = item
-        above = [heading for heading in above if heading[0] < level]
-        if level < next_level and (level < BULLET or text[end - 1] not in ".!?。！？"):
-            above.append(item)
-        else:
-            points.append([(start, end) for _, start, end in [*above, item]])
-    return points
+    marked = False
+    for line in re.finditer(".+", text):                    # "." is any character but a newline
+        words = line[0].strip()
+        mark = MARK.match(line[0])
+        if mark:
+            marked = True
+            points.append([])
+        elif words.startswith("#") or re.fullmatch(r"\*\*[^*]+\*\*", words) or of_table_a1(words):
+            continue
+        elif not marked and words.endswith(":"):
+            continue
+        elif not points:
+            points.append([])
+
+        start = line.start() + (mark.end() if mark else line[0].index(words))
+        end = line.start() + len(line[0].rstrip())
+        if start < end:
+            points[-1].append((start, end))
+
+    whole = points if complete else points[:-1]
+    return [point for point in whole if point] or [point for point in points if point]
+
+
+def of_table_a1(line: str) -> bool:
+    """Whether the words of a line follow each other in Table A1, too, as in "Summary points:". So do no words."""
+    def words(text):
+        return " ".join(["", *re.findall(r"\w+", text.casefold()), ""])
+
+    return words(line) in words(" ".join(SUMMARISE))
 
 
 def tokens_of(span: tuple[int, int], token_spans: list[tuple[int, int]]) -> list[int]:
