@@ -32,22 +32,6 @@ def source_hash(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-def fill_in(template: str, **values) -> str:
-    """A template of this folder with its values. In *.html.jinja, values are escaped unless they are marked as safe."""
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER),
-                                     autoescape=jinja2.select_autoescape(["html.jinja"]),
-                                     undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    return environment.get_template(template).render(values)
-
-
-def render(name: str, **values) -> str:
-    """Fill in an HTML template, with the style and the script of the same name inside."""
-    style = fill_in(f"{name}.css")
-    script = (FOLDER / f"{name}.js").read_text(encoding="utf-8")
-    return fill_in(f"{name}.html.jinja", style=style, script=script, style_hash=source_hash(style),
-                   script_hash=source_hash(script), **values)
-
-
 def page(traces: list[dict], about: str = "", start: int = 0) -> str:
     """The page, with a line `about` it, opened at a step of the first search. Each graph is there once.
 
@@ -63,7 +47,11 @@ def page(traces: list[dict], about: str = "", start: int = 0) -> str:
     # JSON for a script tag. Without "<", no text in it can end the tag or begin another.
     data = {"graphs": list(graphs.values()), "questions": questions, "ends": ENDS, "start": start}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return render("page", data=text, about=about)
+    style, script = ((FOLDER / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True)
+    return environment.get_template("page.html.jinja").render(
+        data=text, about=about, style=style, script=script, style_hash=source_hash(style),
+        script_hash=source_hash(script)) + "\n"
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------

@@ -9,35 +9,48 @@ if not __package__:
     sys.exit("error: run it as python -m view.search, in the folder of README.md")
 
 from core.command import parse_options, user_errors
-from data import read_text
-from pecan import build
-from view.heat import points_written
+from core.settings import resolve
+from data import EMBEDDED, read_text
+from encoders.token_mean import TokenMean
+from llama import Llama
+from pecan import Pecan
+from view.heat import tokens_written
 from view.page import page, page_parser, write_page
-from view.recorder import QUESTION, STORY, embedded_method
 from view.trace import trace_of
+
+STORY = EMBEDDED.parent / "story.txt"
+QUESTION = "When did Selma move?"
 
 ABOUT = (
     "A Llama of 0.9 million parameters has read a generated story of 800 words, tiny/story.txt. Three searches: as "
     "the paper says; with a t_p for which the model must be surer; without attention. README.md has the method.")
 
 
+def embedded_method() -> Pecan:
+    """The method with the embedded model, on the CPU: there it gives the same numbers everywhere."""
+    model = Llama.load(EMBEDDED.parent, "cpu")
+    return Pecan(model, TokenMean(model), resolve(model.folder, model.config.max_length))
+
+
 def searched() -> str:
     method = embedded_method()
-    with points_written() as points:                        # in document order, level by level
-        graph = asdict(build(method.model, read_text(STORY), method.settings))
-    prepared = method.embedded(graph, None)
+    prepared = method.prepare(read_text(STORY))
+    graph = prepared.graph
 
     # a(x, j) × 100,000 in whole numbers: four digits, as many as the page shows
-    numbers = [i for i, node in enumerate(graph["nodes"]) if node["level"] > 1]
-    heat = {i: {"tokens": [token for token, _ in tokens], "rows": [[round(1e5 * a) for a in row] for _, row in tokens]}
-            for i, (_, tokens) in zip(numbers, points, strict=True)}
+    heat = {}
+    for i, node in enumerate(graph.nodes):
+        if node.level > 1 and i not in heat:
+            for point, tokens in tokens_written(method.model, graph, i, method.settings).items():
+                heat[point] = {"tokens": [token for token, _ in tokens],
+                               "rows": [[round(1e5 * a) for a in row] for _, row in tokens]}
 
     traces = []
     settings = method.settings
     for changed in ({}, {"confidence": .9999}, {"attention": False}):
         method.settings = replace(settings, **changed)
         answer = method.answer(prepared, QUESTION)
-        traces.append(trace_of(method, prepared, QUESTION, answer, graph | {"hash": "", "heat": heat}))
+        traces.append(trace_of(method, prepared, QUESTION, answer, asdict(graph) | {"hash": "", "heat": heat}))
     return page(traces, ABOUT, len(traces[0]["answer"]["trace"]))
 
 

@@ -129,7 +129,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(line, said, tmp_path, monkeypatch
     assert {*os.listdir()} <= {"there.jsonl", "results"}
 
 
-@pytest.mark.parametrize("file", ["view/page.py", "view/annotate.py", "view/search.py"])
+@pytest.mark.parametrize("file", ["view/page.py", "view/search.py"])
 def test_a_file_that_must_be_run_as_a_module(file):
     done = subprocess.run([sys.executable, ROOT / file], capture_output=True, text=True)
     assert f"python -m {file[:-3].replace('/', '.')}" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -16,7 +16,7 @@ from encoders.token_mean import TokenMean
 from pecan import Pecan, final_scores
 from view.ask import as_json, as_text, ask
 from view.page import main, page, write_page
-from view.recorder import STORY
+from view.search import STORY
 from view.trace import check_trace, graph_beside, read_traces, trace_of, write_traces
 
 HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="window.hacked = 1">',
