@@ -1,73 +1,35 @@
-"""Estimates what a run costs before it begins, without weights: FLOPs, minutes and memory.
+"""What can be said of a run's cost before it begins, from texts, configs and tokenizers, without weights.
 
-Chunks and the groups of level 1 are exact. What a model will write and read is not known, so each cost is a range:
+Exact are chunks, the groups of level 1, their prompts, and the memory of a batch of them and of a search. How much a
+model will write, and how many nodes a search will read, nobody knows; so nothing is said of them.
 
-    construction    least: no reply is longer than a token, and so there is no second level
-                    most: every reply fills its limit, and its nodes have half of the tokens that it summarises
-    search          least: one check after an eighth of the text (or of what fits, if that is less), one token's answer
-                    most: all that fits, in nodes of chunk size with a check after each, and the longest answer
-    agents          least: a tenth of the most
-                    most: as often as the tables below say, with the longest replies
-
-Reading a prompt, visiting a node and writing a token cost very different times per FLOP. So minutes are FLOPs of each
-kind of pass times the seconds that such a pass takes here, in layers with random weights.
-
-At the paper's lengths there is one figure instead. Tables A3 and A4 suggest that a summary has about half as many
-tokens as its nodes. Table 1's TFLOPs and the number of nodes read for a query (GARLIC 4.4) suggest about 60 tokens a
-node.
+At the paper's lengths they have to be assumed, to compare with its figures. Tables A3 and A4 suggest that a summary has
+about half as many tokens as its nodes. Table 1's TFLOPs and the number of nodes read for a query (GARLIC 4.4) suggest
+about 60 tokens a node.
 """
 import argparse
 import math
-import timeit
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache
-from typing import NamedTuple
 
-import torch
-
-from baselines.common import READERS, scaled
-from core.files import InputError, attempt, remark
 from core.settings import PAPER, PASS, Settings
 from core.together import batch_rows
 from evaluation import paper
 from evaluation.datasets import Dataset
 from evaluation.methods import Run, pecan_of, plan
-from evaluation.models import choose_threads, unloaded
+from evaluation.models import unloaded
 from evaluation.tables import as_text, quantity
-from llama import BLOCK_BYTES, Cache, Llama, flops_of, flops_of_reply, length_of, rows_together
-from model.checkpoint import Config, choose_device, locate, read_config, tensor_shapes
-from pecan import (
-    answer_turn,
-    chunks,
-    limit_and_room,
-    node_line,
-    pack,
-    question_prompt,
-    room_for_nodes,
-    summary_prompt,
-)
+from llama import BLOCK_BYTES, flops_of, flops_of_reply, length_of, rows_together
+from model.checkpoint import Config, choose_device, tensor_shapes
+from pecan import chunks, limit_and_room, node_line, pack, summary_prompt
 
-SUMMARY = 0.5                     # tokens of the nodes of a summary / tokens of what it summarises
+SUMMARY = 0.5                     # tokens of a summary / tokens of the nodes that it summarises
 NODE = 60                         # tokens of a node
-GRAPH = 1.5                       # tokens of all nodes / tokens of the chunks, at most
-FEW = 8                           # a short search reads 1/8 of the text, or of the room for nodes
 CLOSE = 5                         # tokens that close the user's turn and open the reply
-PROMPT = 150                      # tokens of template, instruction and question, at the published lengths
-ANSWER = 10                       # tokens of an answer, at the published lengths
+PROMPT = 150                      # tokens of template, instruction and question
+ANSWER = 10                       # tokens of an answer
 
-# Agent -> its calls, at most: for each CALL tokens of a document, and for a question. A call reads INSTRUCTION + CALL
-# tokens and writes CALL. A shorter reply is a part of a call, hence 0.6.
-DOCUMENT_CALLS = {"raptor": 0.6, "memwalker": 0.8, "graphreader": 3, "mkrag": 5, "jerr": 3}
-QUESTION_CALLS = {"memwalker": 3, "graphreader": 12, "mkrag": 3, "jerr": 3}
-CALL = 500                        # before scaling
-INSTRUCTION = 300
-LAYERS = 2 ** 28                  # bytes of the layers that are measured, at least; see seconds_a_flop
-
-NOTE = """FLOPs and minutes: from short to longest replies, and from few to all nodes that
-fit. Minutes are those of the model's passes here, measured on random layers;
-loading, encoders and RAPTOR's clustering come on top. Bytes: the weights and
-the largest pass. A graph is built once, for the first run that needs it."""
+NOTE = """Groups: the summaries of level 1; higher levels depend on the replies, and so do
+searches. Memory: the weights, and the batch of groups or the search. If it
+runs out, a batch is halved."""
 
 PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of {SUMMARY:.0%}, {NODE} tokens a node, "
              f"GARLIC's number of nodes,\n{PROMPT} tokens of prompt and {ANSWER} of answer. The ratios are computed / "
@@ -75,19 +37,50 @@ PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of
 
 
 def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, str]:
-    """What each run of the command costs, as numbers and as a table for each data set.
-
-    Reads texts, configs and tokenizers, but no weights.
-    """
+    """What each of the command's runs of PECAN takes, as numbers and as a table for each data set."""
     costs = {}
     tables = []
     for dataset in datasets:
-        costs[dataset.name] = runs = {run.row.name: expected(run) for run in plan(args, [dataset])}
+        runs = {run.row.name: expected(run) for run in plan(args, [dataset]) if run.row.make is pecan_of}
+        costs[dataset.name] = {"documents": len(dataset.documents), "questions": len(dataset.questions), "runs": runs}
         title = f"{dataset.name}: {len(dataset.documents):,} documents, {len(dataset.questions):,} questions"
-        rows = [[name, *("-".join(map(quantity, cost)) if any(cost) else "-" for cost in run.values())]
+        rows = [[name, f"{run['groups']:,}", quantity(run["prompt tokens"]), str(run["batch"]),
+                 *(f"{run[stage] / 1e9:.2f}" for stage in ("graph bytes", "search bytes"))]
                 for name, run in runs.items()]
-        tables.append(as_text(title, ["method", "FLOPs: graphs", "answers", "minutes", "bytes"], rows))
+        tables.append(as_text(title, ["method", "groups", "prompt tokens", "batch", "GB: graphs", "search"], rows))
     return costs, "\n\n".join(tables)
+
+
+def expected(run: Run) -> dict[str, int]:
+    """The groups of level 1 and the tokens of their prompts, and the bytes of a batch of them and of a search, with the
+    weights. InputError if the window is too small.
+    """
+    options = run.options
+    settings = run.construction or run.settings              # that build
+    builder, tokenizer = unloaded(options.builder or options.model)
+    searcher, _ = unloaded(options.model)
+
+    limit, room = limit_and_room(tokenizer, settings)
+    instruction = length_of(summary_prompt(tokenizer, []))   # Table A1 without nodes
+    prompts = []                                             # tokens of each
+    for document in run.dataset.documents:
+        lengths = [length_of(node_line(tokenizer, None, text)) for text in chunks(tokenizer, document, settings.chunk)]
+        prompts += [instruction + sum(lengths[i] for i in group) for group in pack(lengths, room)]
+
+    def width(config):                                       # bytes of a number
+        return choose_device(options.device, options.dtype, config.dtype)[1].itemsize
+
+    models = [builder, searcher] if options.builder else [searcher]
+    weights = sum(width(config) * sum(map(math.prod, tensor_shapes(config).values())) for config in models)
+
+    device, _ = choose_device(options.device, options.dtype, builder.dtype)
+    rows = min(batch_rows(settings, device.type), len(prompts))
+    longest = max(prompts)
+    window = run.settings.window
+    batch = bytes_of_pass(builder, width(builder), rows, longest, rows * (longest + limit))
+    search = bytes_of_pass(searcher, width(searcher), 1, min(window, PASS), window, window)
+    return {"groups": len(prompts), "prompt tokens": sum(prompts), "batch": rows, "graph bytes": weights + batch,
+            "search bytes": weights + search}
 
 
 def at_published_lengths(config: Config) -> tuple[dict, str]:
@@ -99,19 +92,19 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
     costs = {}
     rows = []
     for dataset, (tokens, *_) in paper.TABLE_A3.items():
-        settings = Settings(**PAPER[dataset])
-        limit = int(settings.window * settings.summary_share)
-        lengths = [min(settings.chunk, tokens - start) for start in range(0, tokens, settings.chunk)]
-        groups = sum(construction(lengths, settings.window - limit - PROMPT, limit, NODE), [])
+        groups = construction(tokens, Settings(**PAPER[dataset]))
         nodes = paper.FIXED_NODES[dataset]
         whole = PROMPT + tokens
         search = PROMPT + nodes * NODE
 
-        # FLOPs, and the number of tokens that are read.
-        computed = {"whole document": (generation(config, whole, ANSWER), whole),
-                    "construction": (sum(generation(config, PROMPT + nodes, summary) for nodes, summary in groups),
-                                     sum(PROMPT + nodes for nodes, _ in groups)),
-                    "search": (searching(config, search, ANSWER) + nodes * flops_of(config, CLOSE, search, 1), search)}
+        # FLOPs, and the number of tokens that are read. A token of a search sees half of its prompt on average; the
+        # last token of a reply does not run.
+        searching = flops_of(config, search, search // 2) + nodes * flops_of(config, CLOSE, search, 1)
+        searching += sum(flops_of(config, 1, search + n, 1) for n in range(ANSWER))
+        computed = {"whole document": (flops_of_reply(config, whole, ANSWER - 1), whole),
+                    "construction": (sum(flops_of_reply(config, prompt, summary - 1) for prompt, summary in groups),
+                                     sum(prompt for prompt, _ in groups)),
+                    "search": (searching, search)}
         costs[dataset] = {}
         for (row, (flops, read)), figures in zip(computed.items(), paper.TABLE_A4.values()):
             with_logits = flops + flops_of(config, 0, 0, read)
@@ -123,195 +116,24 @@ def at_published_lengths(config: Config) -> tuple[dict, str]:
     return costs, as_text("", header, rows)
 
 
-class Cost(NamedTuple):
-    """Of passes through a model."""
-    flops: float
-    seconds: float
-    bytes: int                    # of the largest pass, without the weights
-
-
-class Checkpoint:
-    """A checkpoint without its weights, and what passes through it cost."""
-
-    def __init__(self, name: str, options: argparse.Namespace):
-        self.name = name
-        self.config, self.tokenizer = unloaded(name)
-        self.device, self.dtype = choose_device(options.device, options.dtype, self.config.dtype)
-
-    def bytes_of_weights(self) -> int:
-        return self.dtype.itemsize * sum(map(math.prod, tensor_shapes(self.config).values()))
-
-    def cost(self, reading: float, piece: int, writing: float, rows: int, **largest: int) -> Cost:
-        """Of FLOPs: reading in pieces of so many tokens, writing in so many rows. `largest`: see bytes_of_pass."""
-        seconds = reading * seconds_a_flop(self.device, self.dtype, self.name, 1, piece)
-        seconds += writing * seconds_a_flop(self.device, self.dtype, self.name, rows, 1)
-        return Cost(reading + writing, seconds, bytes_of_pass(self.config, self.dtype.itemsize, **largest))
-
-    def ask(self, rows: int, prompt: int, reply: int, count: float = 1) -> Cost:
-        """`count` prompts with replies, in so many rows."""
-        reading = count * generation(self.config, prompt, 1)
-        writing = count * generation(self.config, prompt, reply) - reading
-        return self.cost(reading, PASS, writing, rows, batch=rows, length=prompt, slots=rows * (prompt + reply))
-
-    def search(self, prompt: int, reply: int, longest: int, checks: int, window: int) -> Cost:
-        """A search of PECAN, whose prompt and answer have so many tokens at its end, and its longest node."""
-        reading = searching(self.config, prompt, 0, longest)
-        writing = searching(self.config, prompt, reply, longest) - reading
-        reading += checks * flops_of(self.config, len(self.tokenizer.frame.before_reply), prompt, 1)
-        return self.cost(reading, NODE, writing, 1, batch=1, length=min(prompt, PASS), slots=window, keys=prompt)
-
-
-def expected(run: Run) -> dict[str, list]:
-    """What a run costs: FLOPs of graphs and of answers and minutes, each [least, most]; [bytes] of weights and a pass.
-
-    A question that does not fit is left out, as in the run. InputError if the window is too small for all.
-    """
-    options = run.options
-    model = builder = Checkpoint(options.model, options)
-    settings = run.settings                                  # that build
-    if is_pecan(run) and options.builder:
-        builder = Checkpoint(options.builder, options)
-        settings = run.construction
-    choose_threads(model.config, builder.config)
-
-    documents = []                                           # the tokens of each chunk, and the questions
-    for document in run.dataset.documents:
-        texts = chunks(builder.tokenizer, document, settings.chunk)
-        if run.row.name == "whole":
-            texts = [" ".join(text.split()) for text in document.passages]
-        documents.append(([length_of(node_line(builder.tokenizer, None, text)) for text in texts], document.questions))
-    ends = []                                                # FLOPs of graphs and of answers, and seconds
-    for most in (False, True):
-        built = [cost for lengths, _ in documents for cost in costs_of_graph(run, builder, settings, lengths, most)]
-        answered = []
-        unfit = []
-        for lengths, questions in documents:
-            for question in questions:
-                costs = attempt(list, costs_of_answer(run, model, question.text, lengths, most))
-                if isinstance(costs, InputError):
-                    unfit.append(costs)
-                else:
-                    answered += costs
-        ends.append((sum(cost.flops for cost in built), sum(cost.flops for cost in answered),
-                     sum(cost.seconds for cost in built + answered)))
-
-    if not answered:
-        raise unfit[0]
-    if unfit:
-        remark(f"{run.row.label}: left out are {len(unfit)} questions, such as one for which {unfit[0]}")
-
-    # A machine may be half as fast as when it was measured, or twice. But a range wider than 10 is of no use.
-    graphs, answers, (least, most) = zip(*ends)
-    weights = sum(each.bytes_of_weights() for each in {model, builder})
-    largest = max(cost.bytes for cost in built + answered)
-    return {"graphs": graphs, "answers": answers, "minutes": [max(least / 2, most / 5) / 60, 2 * most / 60],
-            "bytes": [weights + largest]}
-
-
-def is_pecan(run: Run) -> bool:
-    return run.row.make is pecan_of
-
-
-def costs_of_graph(run: Run, builder: Checkpoint, settings: Settings, lengths: list[int], most: bool) -> Iterator[Cost]:
-    """The construction of a document's graph or tree; `lengths` are the tokens of its chunks."""
-    batch = batch_rows(settings, builder.device.type)
-    if is_pecan(run):
-        limit, room = limit_and_room(builder.tokenizer, settings)
-        instruction = length_of(summary_prompt(builder.tokenizer, []))                     # Table A1 without nodes
-        levels = list(construction(lengths, room, limit, min(NODE, settings.chunk)))
-        for groups in levels if most else levels[:1]:
-            rows = min(batch, len(run.dataset.documents) * len(groups))
-            for nodes, _ in groups:
-                yield builder.ask(rows, instruction + nodes, limit if most else 1)
-    kind = run.row.name.partition("-")[0]                    # all of RAPTOR's rows build the same
-    if kind in DOCUMENT_CALLS:
-        yield call(run, builder, batch, DOCUMENT_CALLS[kind] * sum(lengths) / scaled(CALL, settings), most)
-
-
-def costs_of_answer(run: Run, model: Checkpoint, question: str, lengths: list[int], most: bool) -> Iterator[Cost]:
-    """The answer to a question about a document whose chunks have these lengths."""
-    settings = run.settings
-    asked = question_prompt(model.tokenizer, question)
-    fits = room_for_nodes(model.tokenizer, asked, question, settings)
-    top = run.top_k or is_pecan(run) and settings.fixed_nodes
-    if top and top != "X":
-        fits = min(fits, top * max(lengths))
-
-    tokens = sum(lengths)
-    whole = run.row.name == "whole"
-    read = min(tokens if whole else int(GRAPH * tokens), fits)
-    if not most and not whole:
-        read = min(tokens, fits) // FEW
-    prompt = length_of(asked) + read + length_of(answer_turn(model.tokenizer, 0, settings.again(question)))
-    reply = settings.answer_tokens if most else 1
-    if is_pecan(run):
-        checks = math.ceil(read * len(lengths) / tokens) if most else 1
-        yield model.search(prompt, reply, max(lengths), 0 if top else checks, settings.window)
-        return
-    rows = batch_rows(settings, model.device.type, READERS)
-    yield model.ask(min(rows, len(run.dataset.questions)), prompt, reply)
-    if run.row.name in QUESTION_CALLS:
-        yield call(run, model, 1, QUESTION_CALLS[run.row.name], most)
-    if run.row.name == "longllmlingua":                      # its scorer reads the document about three times
-        yield model.ask(1, CALL, 1, (3 if most else .3) * tokens / CALL)
-
-
-def call(run: Run, model: Checkpoint, rows: int, count: float, most: bool) -> Cost:
-    """An agent's calls, `count` at most."""
-    tokens = scaled(CALL, run.settings)
-    return model.ask(rows, INSTRUCTION + tokens, tokens, count if most else count / 10)
-
-
-@cache
-def seconds_a_flop(device, dtype, model: str, rows: int, tokens: int) -> float:
-    """Measured: a pass over so many tokens in each row, through layers with random weights.
-
-    PASS tokens are the beginning of a prompt. Fewer follow one of that length, and attend to it. One layer of a large
-    model is enough, because all are alike, and the output matrix costs the same per FLOP. Of a small model we take as
-    many as fill LAYERS bytes, or they would stay in the processor's cache, which a whole model does not.
-    """
-    cached = 0 if tokens == PASS else PASS
-    config = read_config(locate(model))
-    bytes_of_layer = dtype.itemsize * flops_of(config, 1, 0) / config.layers / 2
-    config = replace(config, layers=min(config.layers, math.ceil(LAYERS / bytes_of_layer)), vocab=1, tied=True)
-    weights = {name: torch.rand(shape, device=device, dtype=dtype) for name, shape in tensor_shapes(config).items()}
-    part = Llama(config, weights)
-    memory = Cache(part, rows, cached + tokens)
-    memory.lengths = [cached] * rows
-    positions = torch.arange(cached, cached + tokens, device=device).expand(rows, -1)
-
-    forward = part.recorded(memory, cached) if tokens == 1 else part.forward
-    timer = timeit.Timer(lambda: forward(positions * 0, positions, memory, cached)[0].sum().item())
-    timer.timeit(1)                                          # the first pass prepares the device
-    number, seconds = timer.autorange()
-    return seconds / (number * rows * flops_of(config, tokens, cached + tokens))
-
-
-def construction(level: list[int], room: int, limit: int, node: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield each level's groups: (tokens of the nodes, tokens of the summary). `level` has the tokens of each chunk."""
+def construction(tokens: int, settings: Settings) -> list[tuple[int, int]]:
+    """The groups of a document of so many tokens, level after level: (tokens of the prompt, tokens of the summary)."""
+    limit = int(settings.window * settings.summary_share)
+    room = settings.window - limit - PROMPT
+    level = lengths(tokens, settings.chunk)                  # tokens of each node
+    found = []
     while True:
         groups = [sum(level[i] for i in group) for group in pack(level, room)]
         summaries = [min(limit, int(SUMMARY * nodes)) for nodes in groups]
-        yield list(zip(groups, summaries))
+        found += [(PROMPT + nodes, summary) for nodes, summary in zip(groups, summaries)]
         if len(groups) == 1:
-            return
-
-        # The next level: each summary is divided into nodes; the last node gets the rest.
-        level = [min(node, summary - start) for summary in summaries for start in range(0, summary, node)]
+            return found
+        level = [length for summary in summaries for length in lengths(summary, NODE)]
 
 
-def searching(config: Config, prompt: int, tokens: int, piece: int = 0) -> int:
-    """FLOPs of a search without its checks: reading a prompt in pieces, node by node, and writing `tokens` tokens.
-
-    While the prompt is read, a token sees half of it on average, and half of its own piece.
-    """
-    written = sum(flops_of(config, 1, prompt + n, 1) for n in range(tokens))
-    return flops_of(config, prompt, (prompt + piece) // 2) + written
-
-
-def generation(config: Config, prompt: int, tokens: int) -> int:
-    """FLOPs of reading a prompt and writing `tokens` tokens."""
-    return flops_of_reply(config, prompt, tokens - 1)       # the last token does not run
+def lengths(tokens: int, most: int) -> list[int]:
+    """A text in parts of `most` tokens; the last has the rest."""
+    return [min(most, tokens - start) for start in range(0, tokens, most)]
 
 
 def bytes_of_pass(config: Config, width: int, batch: int, length: int, slots: int, keys: int = 0) -> int:
