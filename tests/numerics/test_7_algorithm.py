@@ -59,7 +59,7 @@ class Scripted(Llama):
     def p_yes(self, x):
         return torch.tensor([self.yes[x], 0], dtype=torch.float64).softmax(0)[0].item()
 
-    def forward(self, tokens, positions, cache, attended=0, ends=None):
+    def forward(self, tokens, positions, cache, attended=0, ends=None, slots=0):
         hidden = torch.stack((tokens, positions), -1)
         if ends is not None:
             hidden = hidden.take_along_dim(ends[:, :, None], 1)
