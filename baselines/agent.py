@@ -11,7 +11,6 @@ from typing import NamedTuple
 from baselines.common import Baseline, Reply, replies_to, scaled
 from core.code import code_of_method
 from core.files import InputError, attempt
-from core.outline import MARKER
 from core.settings import Settings
 from core.text import split
 from core.together import Batches, batch_rows, together
@@ -20,35 +19,13 @@ from llama import Llama
 
 # --- reading replies ------------------------------------------------------------------------------------------------
 
-# What all replies have in common. A reply is lines. What a model puts around its words is no content: a fence, the
-# mark of a heading, a quotation or a list, the edge of a table, bold type, quotes and brackets around a value.
-# Typographic signs are straight ones, and <br> ends a line. An empty line, a rule and what is repeated are nothing. The
-# prompt's own words (examples, placeholders) are no content either, unless the text says the same.
-#
-# Each system says which fields it wants, in the format of its paper: lines, cells between bars, texts behind labels.
-# Its parser lists what it finds, and None for what it drops. A reply without any field is refused.
+# Each system reads the format that its prompt asks for: lines, cells between bars, texts behind labels. One list mark,
+# bold type, quotes, and upper or lower case around a value are nothing. A parser lists what it finds, and None for each
+# part of another form. A reply in which it finds nothing is refused.
 
-STRAIGHT = str.maketrans("‘’‛“”„‟‐‑–—−：；｜？\u00a0", "'''\"\"\"\"-----:;|? ")
-HEADER = r"(?m)^.*\n[ :|-]*\|[ :|-]*$"                # of a table, with the line below it
-
-# Each pattern takes linear time in any reply. Decoration begins a line, or touches a word on one side only.
-DECORATION = r"^[#> ]*+(?=\S)|(?<![^\W_])[*_`]++(?=\S)|(?<=\S)[*_`]++(?![^\W_])"
-MARK = rf"\A(?:{MARKER.pattern})?(?:\s*\(?[a-zA-Z]\)\s|\W{{0,4}}\d{{1,3}}\s?[]),.:|*]{{1,5}}(?:\s|(?=\[)))?"
-RATING = r"(?:relevance )?(?:score|weight)"
-NUMBER = r"-?\d*\.?\d+"
-COMMA = r"(?<!\b\d)(?<!\b\d\d),(?!\d{3}\b)|,(?!\s?\d{3,4}\b)|;|''"       # not the comma of a date or a number
-BAR = r"(?:\]\W{0,4}|[,;|]\s*|^)\[|\[(?=[^][]*\]\W*$)|\|"       # or the beginning of a value in brackets
-
-# A model that has nothing to say: "unknown", "same as before", or one sentence such as "The text does not
-# mention it". "The same year as Ann" says something.
-NOTHING = r"""(?isx) \W*+ (?: (?: n/?a | none | nothing | unknown | unclear | tbd ) \W* \Z
-    | (?: (?: (?:the\ |my\ |updated\ )* notebook | it )\ (?:remains?|stays?|is)\ )? (?:the\ )? (?:same|unchanged)
-      (?:\ notebook)? (?: \ as\ .{0,30} \b (?:before|above|earlier|previous\w*|last) \b .{0,30} )? \W* \Z
-    | (?= [^.!?\n]*+ \W* \Z ) .* \b (?: no | not | nothing | nobody | cannot | lacks? | insufficient | \w+n't ) \b
-      (?: \s\w+ ){0,3} \s (?: new | change[sd]? | updates? | to\ add | know[ns]? | says? | state[sd]? | mention\w*
-      | given | provided? | information | specified | enough | found | available | determined | derived
-      | answer(?:ed)? | additional | applicable | in\ the\ (?:knowledge|text|chunk|passage)
-      | (?:sure|clear)(?=\W*\Z|\ (?:wh|how|if|from|in)) ) )"""
+MARK = r"(?:(?:[*+•-]|\d+[.)])\s+)?"                  # of a list
+QUOTED = r"""["“]([^"“”]*)["”]|['‘]([^'‘’]*)['’]"""
+NUMBER = r"\d*\.?\d+"
 
 
 def form_of(text: str) -> str:
@@ -56,104 +33,44 @@ def form_of(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-def holds(text: str, phrase: str) -> bool:
-    """Whether a text holds a phrase as whole words, in upper or lower case, with any punctuation."""
-    return f" {form_of(phrase)} " in f" {form_of(text)} "
-
-
-def echoes(value: str, prompt: str, text: str = "") -> bool:
-    """Whether a value is only the prompt's own words, and the text has nothing of the kind."""
-    return holds(prompt, value) and not holds(text, value)
-
-
-def says_nothing(value: str) -> bool:
-    return bool(re.match(NOTHING, value))
-
-
 def plain(text: str) -> str:
-    """A value on one line, without the signs around it that separate, quote or bracket it; "" for signs alone."""
-    text = " ".join(text.split()).strip(" *_`,;|").rstrip(" ([{-")
-    inner = re.fullmatch(r"""\[+([^][]*)\]*|([^][]*)\]+|"([^"]*)"\W*|'([^']*)'""", text)
-    if inner:
-        return plain(inner[inner.lastindex])
-    return text if re.search(r"\w", text) else ""
+    """A value on one line, without bold type and the quotes around it."""
+    text = " ".join(text.replace("**", "").split())
+    quoted = re.fullmatch(QUOTED, text)
+    return quoted[quoted.lastindex] if quoted else text
 
 
 def lines_of(reply: str) -> list[str]:
-    """The lines of a reply without marks, in the order of the reply; "" for a line without words."""
-    text = re.sub(r"(?m)^\s*(?:```|~~~).*$|<br */?>", "\n", reply.replace("\\", "").translate(STRAIGHT))
-    lines = [re.sub(MARK, "", re.sub(DECORATION, "", line)).strip() for line in text.splitlines()]
-    return [line if re.search(r"\w", line) else "" for line in lines]
+    """The lines of a reply that are not empty, each once, without their list marks."""
+    lines = (plain(re.sub(rf"\A{MARK}", "", plain(line))) for line in reply.splitlines())
+    return list(dict.fromkeys(filter(None, lines)))
 
 
-def items_of(reply: str, content=lambda line: False) -> list[str]:
-    """The lines of a list. The header of a table introduces others, and so does a line that ends with a colon, unless
-    it is `content`."""
-    lines = lines_of(re.sub(HEADER, "", reply))
-    return [line for line in lines if line and (not line.endswith(":") or content(line))]
-
-
-def cells_of(line: str, between: str = BAR) -> list[str]:
-    """The values in a line, between bars or in brackets: "a | b" or "[a], [b | c]"."""
-    return list(filter(None, map(plain, re.split(between, line))))
-
-
-def listed(text: str) -> list[str]:
-    """The values in a list such as "a, b; and c"."""
-    return cells_of(text, rf"(?:{COMMA}|\A)(?:\s*and\s)?")
+def cells_of(line: str) -> list[str]:
+    """The values in a line "a | b"."""
+    return list(filter(None, map(plain, line.split("|"))))
 
 
 def fields_of(reply: str, labels: str) -> list[tuple[str, str]]:
-    """(label in lower case, text) of each labelled part of a reply. `labels` is a regular expression.
+    """(label in lower case, text) of each part of a reply that begins with a label, as "Label: text".
 
-    A label begins a line, or stands behind a sign, before a colon, a dash, a bracket, a bar or the line's end:
-    "2. Score 1: 9", "[Score] 9", "### Score", "Node: x, Score: 9". Text before the first label, and behind an empty
-    line after the last one, has the label "".
+    `labels` is a regular expression. Text before the first label has the label "".
     """
-    label = (rf"(?:^\W{{0,9}}|(?<=[][\",;.?!|()-])\s{{0,3}})({labels})"
-             r"(?: ?\d{1,3})?(?: ?\([^()]{0,40}\))?[^\w\n:]{0,9}")
-    *parts, last = re.split(rf"(?im){label}(?::|(?<=[]|-])\s|$)", "\n".join(lines_of(reply)))
-    said, _, rest = last.strip().partition("\n\n")
-    parts = ["", *parts, said, "", rest]
-    return [(name.lower(), text.strip()) for name, text in zip(parts[::2], parts[1::2])
-            if name or re.search(r"\w[^:]*\s*\Z", text)]
+    before, *parts = re.split(rf"(?im)^[ \t]*{MARK}\**({labels})\**:\**", reply)
+    found = [("", before)] if before.strip() else []
+    return found + [(label.lower(), text.strip()) for label, text in zip(parts[::2], parts[1::2])]
 
 
-def rated(reply: str, names: Iterable[str]) -> list[tuple[str, float] | None]:
-    """(name, number) for each line that says one of the names, then a number; None for others.
-
-    For example "Node: x, Score: 9", "x | 0.3", "x: 9 of 10" (9). A line "Score: 9" goes on with the line before it. The
-    longest name counts, and the first number behind a sign, or else the first one; a year is none. Names alone,
-    one or several in a line, have the number 0, so they come after all others.
-    """
+def rated(reply: str, form: str, names: Iterable[str]) -> list[tuple[str, float] | None]:
+    """(name, number) for each line of this form, a regular expression with both, whose name is one of the names."""
     name_of = {form_of(name): name for name in names}
-    lines = "\n".join(items_of(reply, lambda line: form_of(line) in name_of))
-    found = []
-    for line in dict.fromkeys(re.sub(rf"(?i)\n(?={RATING}\b[^\w\n]*(?:[:=]|-\s))", " ", lines).splitlines()):
-        said = form_of(re.sub(r"(?i)^\W*(?:starting )?node\W*(?:\d+\W*:)?", "", line)) + " "
-        form = max((form for form in name_of if said.startswith(form + " ")), key=len, default="")
-        rest = re.split("(?i)" + r"\W+".join(form.split()) + rf"\b(?:.*?{RATING}\b)?", line, maxsplit=1)[-1]
-        numbers = re.findall(rf"(?:\A|[|:,;=(])[^\w|:,;=(]*?({NUMBER})", rest) or re.findall(NUMBER, rest)
-        numbers = [number for number in map(float, numbers) if abs(number) < 1000]
-        alone = [form] if said == form + " " else map(form_of, listed(line))
-        if form and numbers:
-            found.append((name_of[form], numbers[0]))
-        else:
-            names = list(map(name_of.get, alone))
-            found += [(name, 0.0) for name in names] if all(names) else [None]
-    return found
-
-
-def own_lines(text: str, prompt: str) -> list[str | None]:
-    """The lines of a free text; None for each that is a sentence of the prompt."""
-    return [None if echoes(line, prompt) and len(line.split()) > 3 else line for line in lines_of(text) if line]
+    lines = [re.fullmatch(form, line, re.IGNORECASE) for line in lines_of(reply)]
+    return [(name_of[form_of(line[1])], float(line[2])) if line and form_of(line[1]) in name_of else None
+            for line in lines]
 
 
 def numbers_of(text: str, known: Container[int]) -> list[int | None]:
-    """The `known` numbers in a text, each once, in the order of the text; None for others. "2-4" is 2, 3, 4."""
-    text = re.sub(r"\b(\d{1,3})(?: ?- ?| to )(\d{1,3})\b",
-                  lambda ends: str([*range(int(ends[1]), int(ends[2]) + 1)] if int(ends[2]) in known else ends[0]),
-                  text.translate(STRAIGHT))
+    """The `known` numbers in a text, each once, in the order of the text; None for others."""
     numbers = dict.fromkeys(map(int, re.findall(r"(?<!\d)\d{1,9}(?!\d)", text)))
     return [number if number in known else None for number in numbers]
 

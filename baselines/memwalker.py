@@ -17,7 +17,7 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 """
 import re
 
-from baselines.agent import STRAIGHT, Tree, TreeNode
+from baselines.agent import Tree, TreeNode, fields_of
 from baselines.common import pack_sentences, scaled
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
@@ -50,6 +50,12 @@ def even_groups(nodes: range) -> list[list[int]]:
     n = len(nodes)
     number = -(-n // CHILDREN)                              # n / 8, rounded up
     return [list(nodes[n * k // number:n * (k + 1) // number]) for k in range(number)]
+
+
+def action_of(reply: str, actions: list[str]) -> list[str]:
+    """The action behind the last "Action:" of a reply, if it is one of `actions`."""
+    named = re.fullmatch(r"[^\w-]*(-?\d+)\W*", dict(fields_of(reply, "reasoning|action")).get("action", ""))
+    return [named[1]] if named and named[1] in actions else []
 
 
 class MeMWalker(Tree):
@@ -108,8 +114,4 @@ class MeMWalker(Tree):
         texts = [template.format(memory=MEMORY.format(text) if text else "", question=question, shown=shown,
                                  last=actions[-1]) for text in latest]
 
-        def last_action(reply, _):                          # the last one that a reply names counts; "-1 or -2" is none
-            named = re.findall(r"(?i)\baction\W{0,9}?(?:summary\W{0,9}?)?(-?\d+)(?!\d|\W{1,4}or\b)",
-                               reply.translate(STRAIGHT))
-            return [action for action in named[-1:] if action in actions]
-        return (self.ask_fitting(texts, last_action) or [None])[0]
+        return (self.ask_fitting(texts, lambda reply, _: action_of(reply, actions)) or [None])[0]

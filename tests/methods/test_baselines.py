@@ -236,7 +236,7 @@ TOWN = list(map(TreeNode, [1, 1, 1, 2, 2, 2, 3, 3, 4], "seg0 seg1 seg2 sum0 sum1
 
 @pytest.mark.parametrize("actions, read, shown", [
     # an action that is not offered is refused; the last one of a reply counts: a model that compares names several
-    ("2 > 1 would do\naction: Summary **0** > 1 > –2", [1, 6, 8],
+    ("2 > 1 would do\naction: **0** > 1 > -2", [1, 6, 8],
      {1: "left right 0 to 1", 2: "root sum0 sum1 0 to 1", 3: "root left seg1"}),
     # -1 leads back to the parent and its remaining children; if none remain, the walk goes up once more
     ("0 > 1 > -1 > 0 > -1 > 0 > 0 > -2", [2, 7, 8], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),

@@ -84,7 +84,7 @@ def walk(method):
     ("read_chunk([13]) > read_subsequent_chunk() > termination()", [13], 0),
     ("read_chunk([6]) > read_subsequent_chunk() > read_previous_chunk() > termination()", [6, 7], 0),
     # ids of other nodes' facts are left out; a reply without any other id is refused
-    ("stop_and_read_neighbor() > read_neighbor_node(Key element: Danko Jones) > read_chunk([0, 9]) > termination()",
+    ("stop_and_read_neighbor() > read_neighbor_node(danko jones) > read_chunk([0, 9]) > termination()",
      [9], 0),
     ("read_chunk([99]) > x", [], 2),
     # if all chunks were read already, the walk goes on as after stop_and_read_neighbor
