@@ -52,7 +52,7 @@ class Bytes:
         return list(text.encode())
 
 
-CHARACTERS = "今 日 か\u3099 e\u0301\u0302 की 👩\u200d❤\ufe0f\u200d👨 1\ufe0f\u20e3 한 각 👍🏽 🇫🇷 ｶﾞ 。 ！」 ؟".split()
+CHARACTERS = "今 日 か\u3099 e\u0301\u0302 की 👩 1\ufe0f\u20e3 한 。 ！」 ؟".split()
 
 
 @given(st.lists(st.sampled_from(CHARACTERS), min_size=40, max_size=90), st.integers(32, 60))
