@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from core.files import InputError, instead, look, one_line, reading, sha256
+from core.files import InputError, one_line, reading, sha256
 from data import EMBEDDED, Document
 from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, files_below, text_of
 from evaluation.paper import DATASETS, OTHER_DATASETS
@@ -132,7 +132,7 @@ def find(path: str) -> tuple[str, list[File]]:
         return label, [file for file in files if file in chosen or ".content" in file.name]
     if len(labels) != 1 or None in labels:
         held = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or (
-            f"no {part}" if found else "no .json(l) file" + (look(whole) or instead(file.name for file in files)))
+            f"no {part}" if found else "no .json(l) file")
         hint = f"; {whole}:NAME reads one file of {', '.join(found.values())}" if part and found or chosen[1:] else ""
         raise InputError(f"{path}: holds {held}; one of these layouts is wanted: {', '.join(LAYOUTS)}{hint}")
     return labels.pop(), chosen

@@ -125,7 +125,9 @@ def test_flops_by_hand(kind, folder, monkeypatch):
     encoder = MODELS[kind][2](folder)
 
     def alone(tokens, mask, forward=encoder.forward):
-        return torch.empty(1 << 50) if len(tokens) > 1 else forward(tokens, mask)
+        if len(tokens) > 1:
+            raise torch.OutOfMemoryError
+        return forward(tokens, mask)
 
     for _ in range(2):
         encoder.flops = 0
@@ -136,7 +138,6 @@ def test_flops_by_hand(kind, folder, monkeypatch):
 
 OTHERS = "config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json"
 NULLS = dict.fromkeys("prompts default_prompt_name do_lower_case max_seq_length x".split())
-MORE = {"pooled_twice": True, "_ours": 1}
 
 
 def with_a_head(folder):
@@ -149,10 +150,6 @@ def with_a_head(folder):
 
 @pytest.mark.parametrize("files, named", [
     *(({file: NULLS}, "") for file in OTHERS),
-    *(({file: MORE}, f"{file}: not used: pooled_twice") for file in ("config.json", *OTHERS)),
-    ({"config_sentence_transformers.json": {"prompts": {"query": "who", "document": ""}}},
-     "config_sentence_transformers.json: not used: prompts"),
-    ({"config_sentence_transformers.json": {"prompts": {"query": ""}}}, ""),
     ({"sentence_bert_config.json": {"do_lower_case": True}}, ""),
     ({"model.safetensors": with_a_head}, ""),
     ({"modules.json": [{"type": f"sentence_transformers.models.{name}"} for name in (
