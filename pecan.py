@@ -407,7 +407,7 @@ def answer_turn(tokenizer, word: int, again: str = "") -> list[Segment]:
     frame = tokenizer.frame
     asked = f"{ANSWER}\n\nQuestion:\n{again}" if again else ANSWER
     return [(None, [*frame.before_given_reply, word,
-                    *frame.before_second_user, *tokenizer.user(asked), *frame.before_second_reply])]
+                    *frame.before_second_user, *tokenizer.user(asked), *frame.before_reply])]
 
 
 def room_for_nodes(tokenizer, prompt: list[Segment], question: str, settings: Settings) -> int:

@@ -54,7 +54,7 @@ def test_the_models_own_replies(tiny, settings, document, question, tmp_path, ki
 
 def test_a_thought_is_no_part_of_what_a_model_says(tiny, settings, graph, question, monkeypatch):
     """This holds for all replies of methods, here the reader's, and for PECAN's answers."""
-    monkeypatch.setattr(tiny.tokenizer, "decode", lambda ids: "<think>a cat</think>\n<think>?\n</think>\n\na goat")
+    monkeypatch.setattr(tiny.tokenizer, "decode", lambda ids: "<think>a cat</think>\n\na goat")
     method = Agent(tiny, settings)
     method.read = lambda prepared, question: method.reading(question, [])
     search = Search(tiny, graph, question, torch.ones(len(graph.nodes)), settings)

@@ -51,7 +51,7 @@ def test_prompts_are_the_tables_of_the_paper(tiny):
     literal = []                                              # the texts that were tokenised
 
     class Recorder:
-        frame = Frame([], [], [], [], [])
+        frame = Frame([], [], [], [])
 
         def encode(self, text):
             literal.append(text)
