@@ -24,7 +24,7 @@ from speaker import Script, said
 import pecan
 from baselines import memwalker, raptor
 from baselines.agent import TreeNode
-from baselines.bm25 import BM25, Okapi
+from baselines.bm25 import BM25, Okapi, words
 from baselines.common import pack_paragraphs, pack_sentences, sentences, units
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
@@ -57,10 +57,10 @@ def test_okapi_equals_rank_bm25(texts, query):
 
 def test_bm25_reads_the_best_first(tiny, settings):
     """Of equal chunks the earlier is first. Case and punctuation make no difference."""
-    document = Document("d", ["Ann has a cat.", "Bob lives in Rome.", "Ann lives in Paris.", "It rained.", "Rome!",
-                              "Cleo has a dog.", "The road was long.", "Ann has a cat."])
-    method = BM25(tiny, settings)
-    assert method.answer(method.prepare(document), "where LIVES ann?").nodes == [2, 1, 0, 7, 3]
+    texts = ["Ann has a cat.", "Bob lives in Rome.", "Ann lives in Paris.", "It rained.", "Rome!", "Cleo has a dog.",
+             "The road was long.", "Ann has a cat."]
+    prepared = Prepared(texts, index=Okapi(list(map(words, texts))))
+    assert BM25(tiny, settings).answer(prepared, "where LIVES ann?").nodes == [2, 1, 0, 7, 3]
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -72,7 +72,8 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
     method = Dense(tiny, questions, passages, settings)
     prepared = method.prepare(document)
     assert prepared.flops == passages.flops > 0
-    assert prepared.texts == BM25(tiny, settings).prepare(document).texts == pecan.chunks(tiny.tokenizer, document, 20)
+    assert prepared.texts == BM25(tiny, settings).prepare(document).texts == split(
+        tiny.tokenizer, "\n".join(document.passages), 20)
 
     *vectors, query = TokenMean(tiny, unit=False).encode([*prepared.texts, question]).double().numpy()
     length = np.linalg.norm(vectors, axis=1) if unit else 1
