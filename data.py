@@ -1,36 +1,21 @@
 """Documents and questions, the files they come from, and the interface of a method. Knows nothing of models.
 
-evaluation/layouts.py reads the layouts of the paper's data sets. Your own data is JSON lines, one document a line:
-
-    {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
-
-`text` is one long text. A list of texts, `passages`, can replace it; no chunk then mixes two passages. A missing id is
-made from the number of the line or the question.
+evaluation/layouts.py reads data sets with their questions.
 """
 import codecs
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from core.disk import hash_of
-from core.files import InputError, Rule, attempt, check_values, open_bytes, parse_json, reading
+from core.files import InputError, attempt, parse_json, reading
 from core.together import Memory, kept
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
-
-# The fields of a line, and of each of its questions.
-ID = Rule((str, int), "a text or a whole number")
-WORDS = Rule((str,), "a text that is not blank", str.strip)
-ALL_WORDS = Rule((list,), "a non-empty list of texts, none of them blank",
-                 lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts))
-DOCUMENT_RULES = {"id": ID, "questions": Rule((list,), "a list of objects",
-                                              lambda rows: all(isinstance(row, dict) for row in rows))}
-QUESTION_RULES = {"id": ID, "question": WORDS, "answers": ALL_WORDS}
-
-OPTIONS = Rule((list,), "a list of 1 to 26 texts", lambda texts: 0 < len(texts) <= 26)      # named by their letters
 
 
 @dataclass(frozen=True)
@@ -140,11 +125,11 @@ class Method(Protocol):
 # --- files ----------------------------------------------------------------------------------------------------------
 
 def read_text(path: str | Path) -> Document:
-    """A text file as a document without questions; InputError if it is missing, empty or not UTF-8 text."""
-    with reading(path, "cannot be read as UTF-8 text"):
+    """A file of plain UTF-8 text as a document without questions; InputError if it is missing, empty, or HTML."""
+    with reading(path, "plain UTF-8 text is wanted"):
         text = Path(path).read_bytes().decode("utf-8-sig")
-    if "\0" in text or text.startswith(("%PDF-", "{\\rtf")):
-        raise InputError(f"{path}: a binary file, PDF or RTF; convert the document to plain text")
+    if re.match(r"(?i)\s*<(!doctype|html)\b", text):
+        raise InputError(f"{path}: plain UTF-8 text is wanted, and this is a page in HTML")
     if not text.strip():
         raise InputError(f"{path}: the document is empty")
     return Document(Path(path).name, [text])
@@ -153,58 +138,10 @@ def read_text(path: str | Path) -> Document:
 def json_lines(path: Path) -> Iterator[tuple[int, dict]]:
     """Yield the number and the object of each line that is not blank, of a file on disk or in a zip file.
 
-    A byte order mark is no content. A gzipped file is unpacked. InputError names the line, or the file if it cannot be
-    read.
+    A byte order mark is no content. InputError names the line, or the file if it cannot be read.
     """
-    with reading(path), open_bytes(path) as lines:
+    with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             line = line.removeprefix(codecs.BOM_UTF8).strip()
-            if line.startswith(b"["):
-                raise InputError(f"{path}, line {number}: holds a list; write each of its objects on a line")
             if line:
                 yield number, parse_json(line, f"{path}, line {number}", dict)
-
-
-def read_jsonl(path: Path) -> list[Document]:
-    """The documents of a JSON lines file, on disk or in a zip file. InputError names the line and what is wrong."""
-    path = Path(path) if isinstance(path, str) else path
-    documents = []
-    seen = set()                                            # (kind, id)
-    for number, row in json_lines(path):
-        where = f"{path}, line {number}"
-        document = _document({"id": f"{path.stem}-{number}"} | row, where)
-        for used in (("document", document.id), *(("question", question.id) for question in document.questions)):
-            if used in seen:
-                raise InputError(f"{where}: id {used[1]!r} is used a second time")
-            seen.add(used)
-        documents.append(document)
-
-    if not documents:
-        raise InputError(f"{path}: holds no document")
-    return documents
-
-
-def check_options(values: dict, prefix: str):
-    """Raise InputError, which begins with `prefix`, for impossible options or an impossible index of the right one."""
-    check_values(values, {"options": OPTIONS}, prefix)
-    indices = range(len(values["options"]))
-    check_values(values, {"gold": Rule((int,), f"the index of an option, at most {indices[-1]}", indices.__contains__)},
-                 prefix)
-
-
-def _document(row: dict, where: str) -> Document:
-    """The document in a line. InputError begins with `where`."""
-    if ("text" in row) == ("passages" in row):
-        raise InputError(f"{where}: a document has either text or passages")
-    rules = DOCUMENT_RULES | ({"text": WORDS} if "text" in row else {"passages": ALL_WORDS})
-    check_values(row, rules, f"{where}: ")
-
-    document = Document(str(row["id"]), [row["text"]] if "text" in row else row["passages"])
-    for n, question in enumerate(row["questions"]):
-        question = {"id": f"{document.id}-{n}"} | question
-        check_values(question, QUESTION_RULES, f"{where}: question {n}: ")
-        extra = {key: value for key, value in question.items() if key not in QUESTION_RULES}
-        if "options" in extra:
-            check_options(extra, f"{where}: question {n}: ")
-        document.questions.append(Question(str(question["id"]), question["question"], question["answers"], extra))
-    return document

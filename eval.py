@@ -17,7 +17,6 @@ import contextlib
 import json
 import platform
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -173,7 +172,7 @@ def main(argv=None) -> int:
         return 0
 
     datasets = [Dataset(path, args.limit) for path in args.dataset]
-    results = {dataset.name: {"report": asdict(dataset.report), "runs": {}} for dataset in datasets}
+    results = {dataset.name: {"report": dataset.report, "runs": {}} for dataset in datasets}
     if len(results) < len(datasets):
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one, "
                          "each with its own --output")
@@ -189,7 +188,7 @@ def main(argv=None) -> int:
     with contextlib.ExitStack() as held:
         team.first(lambda: held.enter_context(lock(Path(args.output) / "results")))
         if team.rank == 0:
-            print(*(line for dataset in datasets for line in dataset.report.lines()), sep="\n", file=sys.stderr)
+            print(*datasets, sep="\n", file=sys.stderr)
         if args.overwrite:
             team.first(lambda: set_aside(runs))
         failures = do_all(runs, Runner(team), results)

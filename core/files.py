@@ -3,7 +3,6 @@
 This file imports no other file of the project.
 """
 import contextlib
-import gzip
 import hashlib
 import json
 import os
@@ -124,13 +123,6 @@ def read_json(path: str | Path) -> dict:
 def read_if_there(path: Path) -> dict:
     """As read_json; {} if the file is missing."""
     return read_json(path) if path.exists() else {}
-
-
-def open_bytes(path):
-    """Open a file, on disk or in a zip file, for reading. A gzipped file is unpacked, whatever its name."""
-    with path.open("rb") as file:
-        is_gzipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path.open("rb")) if is_gzipped else path.open("rb")
 
 
 def sha256(files: Iterable) -> str:

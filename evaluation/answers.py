@@ -28,16 +28,16 @@ from evaluation.methods import Run
 
 
 class Predictions:
-    """The answers of one run. `rows` holds those that were on disk when it was made: id of the question -> row."""
+    """The answers of one run. `rows` holds those that were on disk when it was made: key of the question -> row."""
 
     def __init__(self, path: Path, rank: int = 0):
         self.path = path
         self.own = path.with_name(f"{path.stem}.part-{rank}.jsonl") if rank else path
-        self.rows = {row["id"]: row for row, _ in rows_on_disk(path)}
+        self.rows = {metrics.key_of(row): row for row, _ in rows_on_disk(path)}
 
     def holds(self, document: Document, question: Question) -> bool:
         """Whether this question is answered; InputError if its id was answered for other data."""
-        row = self.rows.get(question.id)
+        row = self.rows.get((document.id, question.id))
         if row is None:
             return False
 
@@ -66,19 +66,18 @@ class Predictions:
         row["trace"] = [{name: step[name] for name in step if name != "candidates"} for step in steps]
         append_line(self.own, json.dumps(sealed(row), ensure_ascii=False, allow_nan=False))
 
-    def finish(self, order: list[str]) -> dict[str, dict]:
+    def finish(self, order: list[tuple]) -> dict[tuple, dict]:
         """Put the answers of all processes into one file. The questions of `order` come first, in this order.
 
-        Returns all rows that are there, by the ids of their questions.
+        Returns all rows that are there, by the keys of their questions.
         """
-        found = {row["id"]: (row, line) for row, line in rows_on_disk(self.path)}
-        ordered = {id: found[id] for id in (*order, *found) if id in found}
+        found = {metrics.key_of(row): (row, line) for row, line in rows_on_disk(self.path)}
+        ordered = {key: found[key] for key in (*order, *found) if key in found}
         if ordered:
             write_file(self.path, b"".join(line + b"\n" for _, line in ordered.values()))
         for file in answer_files(self.path)[1:]:
             file.unlink()
-        return {id: row for id, (row, _) in ordered.items()}
-
+        return {key: row for key, (row, _) in ordered.items()}
 
 def answer_files(path: Path) -> list[Path]:
     """The files that hold the answers of a run, `path` first."""

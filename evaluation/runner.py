@@ -74,9 +74,9 @@ class Runner:
         answered = team.first(lambda: predictions.finish(run.dataset.questions))
 
         # In the order of the data. Several questions may share a reason, such as a failed document: it is given once.
-        reasons = list(dict.fromkeys(failed.get(id, f"{run.file}: answers have vanished during the run; run it again")
-                                     for id in run.dataset.questions if id not in answered))
-        rows = [answered[id] for id in run.dataset.questions if id in answered]
+        reasons = list(dict.fromkeys(failed.get(key, f"{run.file}: answers have vanished during the run; run it again")
+                                     for key in run.dataset.questions if key not in answered))
+        rows = [answered[key] for key in run.dataset.questions if key in answered]
         if not rows:
             raise InputError(reasons[0])
         if all(row["counts"].get("thinking") for row in rows):
@@ -86,8 +86,8 @@ class Runner:
 
 
 def answer_all(method: Method, documents: list[Document], predictions: Predictions, run: Run,
-               shown: bool) -> tuple[dict[str, str], Counter]:
-    """Answer the open questions. Returns why others have no answer, by their ids, and what became of graphs.
+               shown: bool) -> tuple[dict[tuple, str], Counter]:
+    """Answer the open questions. Returns why others have no answer, by their keys, and what became of graphs.
 
     As many documents run together as a batch has rows. If a document cannot be prepared, its questions stay open. A
     full disk ends the run.
@@ -115,7 +115,7 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
         for n, document in enumerate(some):
             if isinstance(prepared[n], InputError):
                 reason = f"document {document.id}, questions left {len(questions[n])}: {prepared[n]}"
-                failed |= dict.fromkeys((question.id for question in questions[n]), reason)
+                failed |= dict.fromkeys(((document.id, question.id) for question in questions[n]), reason)
                 progress.add(1)
             else:
                 asked += [(n, question) for question in questions[n]]
@@ -124,7 +124,7 @@ def answer_all(method: Method, documents: list[Document], predictions: Predictio
         for k, answer in method.answer_all([(prepared[n], question.text) for n, question in asked]):
             n, question = asked[k]
             if isinstance(answer, InputError):
-                failed[question.id] = f"question {question.id} of document {some[n].id}: {answer}"
+                failed[some[n].id, question.id] = f"question {question.id} of document {some[n].id}: {answer}"
             else:
                 predictions.add(some[n], question, prepared[n], answer, paths[n] and paths[n].stem)
             waiting[n] -= 1

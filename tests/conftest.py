@@ -1,4 +1,5 @@
 """Fixtures that all test files share: models, a document with its graph, and settings of random examples."""
+import json
 import os
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from oracle import TINY, hugging_face, write_checkpoint
 
 import llama
 from core.settings import resolve
-from data import read_jsonl
+from data import Document
 from llama import Llama
 from pecan import build
 
@@ -86,7 +87,7 @@ def settings(tiny):
 @pytest.fixture(scope="session")
 def document():
     """A document of five chapters with 25 passages."""
-    return read_jsonl(Path(__file__).with_name("five_chapters.jsonl"))[0]
+    return Document("world", json.loads(Path(__file__).with_name("five_chapters.json").read_text()))
 
 
 @pytest.fixture(scope="session")

@@ -147,7 +147,7 @@ def test_other_settings_do_not_mix(tmp_path, monkeypatch):
     assert "answers of another code (None there, None here)" in run(*arguments, 3, code=2).stderr
 
 
-DATA = ('{"passages": ["Ann came."], "questions": [{"id": "q", "question": "Who?", '
+DATA = ('{"id": "d", "passages": ["Ann came."], "questions": [{"id": "q", "question": "Who?", '
         '"answers": ["Ann", "x\\u2028y\\u0085z"], "options": ["Ann", "Tom"], "gold": 1}]}')
 
 

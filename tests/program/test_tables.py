@@ -60,7 +60,7 @@ diff           | -2.0
 
 
 def row(n: int, document: str, text: str, nodes: int, cut: bool = False) -> dict:
-    return json.loads("""{"answers": ["Mara Lee"], "counts": {"calls": 2, "refused": 1, "dropped": 3},
+    return json.loads("""{"document": "d", "answers": ["Mara Lee"], "counts": {"calls": 2, "refused": 1, "dropped": 3},
         "construction_counts": {"calls": 30, "refused": 10, "dropped": 0, "cut": 4}, "options": ["Al", "Tom"],
         "gold": 0, "graph": "g"}""") | {
         "id": n, "hash": document, "prediction": text, "nodes": nodes, "tokens": 10 * nodes, "flops": 100 * nodes,

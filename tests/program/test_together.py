@@ -9,8 +9,9 @@ import pecan
 from core.files import InputError, remark
 from core.settings import Settings
 from core.together import Batches, batch_rows
-from data import EMBEDDED, Document, read_jsonl
+from data import EMBEDDED, Document
 from encoders.token_mean import TokenMean
+from evaluation.datasets import Dataset
 from pecan import Pecan
 
 
@@ -18,7 +19,7 @@ from pecan import Pecan
 def documents():
     """The first chapters of three documents of the embedded set, of different lengths."""
     return [Document(document.id, document.passages[:n])
-            for document, n in zip(read_jsonl(EMBEDDED), (40, 25, 15), strict=False)]
+            for document, n in zip(Dataset(EMBEDDED, 3).documents, (40, 25, 15), strict=True)]
 
 
 @pytest.fixture(scope="module")
