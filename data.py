@@ -1,37 +1,21 @@
 """Documents and questions, the files they come from, and the interface of a method. Knows nothing of models.
 
-evaluation/layouts.py reads the layouts of the paper's data sets. Your own data is JSON lines, one document a line:
-
-    {"id": "d1", "text": "...", "questions": [{"id": "d1-0", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
-
-`text` is one long text. A list of texts, `passages`, can replace it; no chunk then mixes two passages. A missing id is
-made from the number of the line or the question.
+evaluation/layouts.py reads data sets with their questions.
 """
 import codecs
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from core.disk import hash_of
-from core.files import InputError, Rule, attempt, check_values, open_bytes, parse_json, reading
-from core.settings import Settings
+from core.files import InputError, attempt, parse_json, reading
+from core.together import Memory, kept
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
-
-# The fields of a line, and of each of its questions.
-ID = Rule((str, int), "a text or a whole number")
-WORDS = Rule((str,), "a text that is not blank", str.strip)
-ALL_WORDS = Rule((list,), "a non-empty list of texts, none of them blank",
-                 lambda texts: texts and all(isinstance(text, str) and text.strip() for text in texts))
-DOCUMENT_RULES = {"id": ID, "questions": Rule((list,), "a list of objects",
-                                              lambda rows: all(isinstance(row, dict) for row in rows))}
-QUESTION_RULES = {"id": ID, "question": WORDS, "answers": ALL_WORDS}
-
-OPTIONS = Rule((list,), "a list of 1 to 26 texts", lambda texts: 0 < len(texts) <= 26)      # named by their letters
 
 
 @dataclass(frozen=True)
@@ -50,7 +34,7 @@ class Document:
     passages: list[str]
     questions: list[Question] = field(default_factory=list)
 
-    @cached_property
+    @property
     def hash(self) -> str:
         """sha256 of the passages. A graph names its document by this hash."""
         return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False).encode()).hexdigest()
@@ -90,21 +74,29 @@ class Answer:
 class Method(Protocol):
     """A method answers questions about a document that it has prepared once."""
 
-    models: dict                  # by name: the models and encoders that its answers depend on
-    settings: Settings
-
-    def setup(self) -> dict:
-        """What all answers depend on, besides the code."""
-        return {name: model.fingerprint for name, model in self.models.items()} | self.settings.answer_settings()
+    any_code = False              # take graphs that another code has built
 
     def identity(self, document: Document) -> dict | None:
-        """What a prepared graph depends on; None if nothing is kept. "code" is None if nobody knows it (core.code)."""
+        """What a prepared graph depends on besides the code; None if nothing is kept."""
         return None
+
+    def code(self) -> str | None:
+        """The code that a prepared graph depends on; None if nobody knows it (core.code)."""
+        return None
+
+    def constructions(self, documents: list[Document], paths: list, builds: list) -> list:
+        """For core.together: each takes what is kept at its path, or builds it by build(ask) and writes it there."""
+        found = []
+        for document, path, build in zip(documents, paths, builds, strict=True):
+            head = self.identity(document) | {"code": self.code()}
+            wanted = self.identity(document) if self.any_code else head
+            found.append((kept(path, wanted, head, build), Memory(self.file_name(document), path)))
+        return found
 
     def file_name(self, document: Document) -> str | None:
         """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
         identity = self.identity(document)
-        return hash_of(identity) if identity and identity["code"] else None
+        return f"{hash_of(identity)}-{self.code()}" if identity and self.code() else None
 
     def prepare_all(self, documents: list[Document], paths: list,
                     progress: bool = False) -> "list[Prepared | InputError]":
@@ -133,11 +125,11 @@ class Method(Protocol):
 # --- files ----------------------------------------------------------------------------------------------------------
 
 def read_text(path: str | Path) -> Document:
-    """A text file as a document without questions; InputError if it is missing, empty or not UTF-8 text."""
-    with reading(path, "cannot be read as UTF-8 text"):
+    """A file of plain UTF-8 text as a document without questions; InputError if it is missing, empty, or HTML."""
+    with reading(path, "plain UTF-8 text is wanted"):
         text = Path(path).read_bytes().decode("utf-8-sig")
-    if "\0" in text or text.startswith(("%PDF-", "{\\rtf")):
-        raise InputError(f"{path}: a binary file, PDF or RTF; convert the document to plain text")
+    if re.match(r"(?i)\s*<(!doctype|html)\b", text):
+        raise InputError(f"{path}: plain UTF-8 text is wanted, and this is a page in HTML")
     if not text.strip():
         raise InputError(f"{path}: the document is empty")
     return Document(Path(path).name, [text])
@@ -146,58 +138,10 @@ def read_text(path: str | Path) -> Document:
 def json_lines(path: Path) -> Iterator[tuple[int, dict]]:
     """Yield the number and the object of each line that is not blank, of a file on disk or in a zip file.
 
-    A byte order mark is no content. A gzipped file is unpacked. InputError names the line, or the file if it cannot be
-    read.
+    A byte order mark is no content. InputError names the line, or the file if it cannot be read.
     """
-    with reading(path), open_bytes(path) as lines:
+    with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             line = line.removeprefix(codecs.BOM_UTF8).strip()
-            if line.startswith(b"["):
-                raise InputError(f"{path}, line {number}: holds a list; write each of its objects on a line")
             if line:
                 yield number, parse_json(line, f"{path}, line {number}", dict)
-
-
-def read_jsonl(path: Path) -> list[Document]:
-    """The documents of a JSON lines file, on disk or in a zip file. InputError names the line and what is wrong."""
-    path = Path(path) if isinstance(path, str) else path
-    documents = []
-    seen = set()                                            # (kind, id)
-    for number, row in json_lines(path):
-        where = f"{path}, line {number}"
-        document = _document({"id": f"{path.stem}-{number}"} | row, where)
-        for used in (("document", document.id), *(("question", question.id) for question in document.questions)):
-            if used in seen:
-                raise InputError(f"{where}: id {used[1]!r} is used a second time")
-            seen.add(used)
-        documents.append(document)
-
-    if not documents:
-        raise InputError(f"{path}: holds no document")
-    return documents
-
-
-def check_options(values: dict, prefix: str):
-    """Raise InputError, which begins with `prefix`, for impossible options or an impossible index of the right one."""
-    check_values(values, {"options": OPTIONS}, prefix)
-    indices = range(len(values["options"]))
-    check_values(values, {"gold": Rule((int,), f"the index of an option, at most {indices[-1]}", indices.__contains__)},
-                 prefix)
-
-
-def _document(row: dict, where: str) -> Document:
-    """The document in a line. InputError begins with `where`."""
-    if ("text" in row) == ("passages" in row):
-        raise InputError(f"{where}: a document has either text or passages")
-    rules = DOCUMENT_RULES | ({"text": WORDS} if "text" in row else {"passages": ALL_WORDS})
-    check_values(row, rules, f"{where}: ")
-
-    document = Document(str(row["id"]), [row["text"]] if "text" in row else row["passages"])
-    for n, question in enumerate(row["questions"]):
-        question = {"id": f"{document.id}-{n}"} | question
-        check_values(question, QUESTION_RULES, f"{where}: question {n}: ")
-        extra = {key: value for key, value in question.items() if key not in QUESTION_RULES}
-        if "options" in extra:
-            check_options(extra, f"{where}: question {n}: ")
-        document.questions.append(Question(str(question["id"]), question["question"], question["answers"], extra))
-    return document

@@ -286,12 +286,6 @@ class Llama:
         w = self.weights
         B, T = tokens.shape
         P = slots or max(cache.lengths) + T                     # lengths are those before the pass
-        n = rows_together(T)
-        if B > n:
-            hidden, a = zip(*(self.forward(tokens[b:b + n], positions[b:b + n], cache.part(b, b + n), attended,
-                                           None if ends is None else ends[b:b + n], P)
-                              for b in range(0, B, n)))
-            return torch.cat(hidden), torch.cat(a) if attended else None
 
         rows = torch.arange(B, device=self.device)[:, None]
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
@@ -365,6 +359,18 @@ class Llama:
             raise InputError(f"the model gives numbers that are not finite in {self.dtype}; {remedy}")
         return logits
 
+    def some_rows_at_a_time(self, tokens, positions, cache: Cache, attended: int = 0, ends=None):
+        """`forward`, for as many rows at once as `rows_together` says, since more would only take more memory."""
+        B, T = tokens.shape
+        n = rows_together(T)
+        if B <= n:
+            return self.forward(tokens, positions, cache, attended, ends)
+
+        P = max(cache.lengths) + T
+        hidden, a = zip(*(self.forward(tokens[b:b + n], positions[b:b + n], cache.part(b, b + n), attended,
+                                       None if ends is None else ends[b:b + n], P) for b in range(0, B, n)))
+        return torch.cat(hidden), torch.cat(a) if attended else None
+
     def recorded(self, cache: Cache, attended: int):
         """`forward` of one token a row, for this cache only: on a GPU a CUDA graph, recorded once and replayed.
 
@@ -402,7 +408,7 @@ class Llama:
         [B, T, N] (None without averaging). T is the length of the longest new row. Raises ValueError if the cache has
         no room; the cache is then unchanged. `forward` takes the place of the model's own (see recorded).
         """
-        forward = forward or self.forward
+        forward = forward or self.some_rows_at_a_time
         ids = [ids_of(segments) for segments in rows]
         counts = [len(row) for row in ids]
         T = max(counts)
@@ -452,32 +458,35 @@ class Llama:
             record = self.device.type == "cuda" and limit >= RECORDED
         forward = self.recorded(cache, 0 if averaging is None else averaging.shape[1]) if record else None
 
-        running = replies = [([], []) for _ in cache.lengths]   # of each row: its ids, and the a(x, j) of each
-        going = [*range(len(replies))]                          # the rows of the cache that have not ended
+        replies = [([], []) for _ in cache.lengths]             # of each row: its ids, and the a(x, j) of each
+        rows = [*replies]                                       # what each row of the cache writes; None: it has ended
         while True:
-            chosen = dict(zip(going, self.logits(hidden).argmax(-1).tolist()))
-            going = [b for b in going if chosen[b] not in self.config.eos and len(running[b][0]) < limit]
+            going = [b for b, reply in enumerate(rows) if reply]
+            for b, token in zip(going, self.logits(hidden[going]).argmax(-1).tolist()):
+                if token in self.config.eos or len(rows[b][0]) == limit:
+                    rows[b] = None
+                else:
+                    rows[b][0].append(token)
+
+            going = [b for b, reply in enumerate(rows) if reply]
             if not going:
                 break
-            for b in going:
-                running[b][0].append(chosen[b])
-            if not record and len(going) < len(running):
+            if not record and len(going) < len(rows):
                 cache.keep_rows(going)
-                running = [running[b] for b in going]
+                rows = [rows[b] for b in going]
                 # The longest row may be gone.
                 averaging = None if averaging is None else averaging[going, :max(cache.lengths)]
-                going = [*range(len(running))]                  # row b of the cache goes on with the reply running[b]
 
             # a(x, j) is the row of the written token itself as the query, not the row that predicted it; the paper does
             # not say. Trap: so it is known only when the token has run, one step after it was chosen. The last token
             # must run if attention is wanted, but need not run otherwise.
-            if averaging is None and len(running[going[0]][0]) == limit:
+            if averaging is None and any(len(reply[0]) == limit for reply in rows if reply):
                 self.tokens += len(going)
                 break
-            new = [[(None, ids[-1:])] if b in going else [] for b, (ids, _) in enumerate(running)]
-            hidden, a = self.append(cache, new, averaging, None, forward)                         # [B, 1, D], [B, 1, N]
-            hidden = hidden[going, 0]
-            if averaging is not None:
-                for b in going:
-                    running[b][1].append(a[b, 0])                                           # [N]
+            new = [[(None, reply[0][-1:])] if reply else [] for reply in rows]
+            hidden, a = self.append(cache, new, averaging, None, forward)                  # [B, 1, D], [B, 1, N]
+            hidden = hidden[:, 0]
+            for b, reply in enumerate(rows):
+                if reply and averaging is not None:
+                    reply[1].append(a[b, 0])                                               # [N]
         return [ids for ids, _ in replies], [torch.stack(a) if a else None for _, a in replies]

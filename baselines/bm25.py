@@ -1,4 +1,4 @@
-"""BM25 (Robertson and Zaragoza 2009) over the chunks of level 1 of PECAN's graph.
+"""BM25 (Robertson and Zaragoza 2009) over chunks of the joined text (common.joined_chunks).
 
 This is Okapi's formula with the constants of the package rank_bm25. PECAN does not say what a word is. Here it is a
 lower-cased run of letters, digits and underscores (Python's \\w, which breaks words at combining marks). Retrieval
@@ -8,11 +8,10 @@ import math
 import re
 from collections import Counter
 
-from baselines.common import Baseline, highest
+from baselines.common import Baseline, highest, joined_chunks
 from core.settings import Settings
 from data import Prepared
 from llama import Llama
-from pecan import chunks
 
 K1 = 1.5
 B = 0.75
@@ -58,7 +57,7 @@ class BM25(Baseline):
 
     def make(self, document):
         """Count the words of each chunk (`index`, Okapi)."""
-        texts = chunks(self.model.tokenizer, document, self.settings.chunk)
+        texts = joined_chunks(self.model.tokenizer, document, self.settings.chunk)
         return Prepared(texts, index=Okapi([words(text) for text in texts]))
 
     def read(self, prepared, question):

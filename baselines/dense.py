@@ -1,4 +1,4 @@
-"""Dense retrieval over the chunks of level 1 of PECAN's graph: SBERT and Dragon.
+"""Dense retrieval over chunks of the joined text (common.joined_chunks): SBERT and Dragon.
 
 SBERT (Reimers and Gurevych 2019) and Dragon (Lin et al. 2023) differ only in their encoders (encoders/sbert.py). SBERT
 has one encoder for questions and chunks; its vectors have length 1, so the dot product is the cosine. Dragon has an
@@ -7,11 +7,10 @@ encoder for questions and another for chunks, and its vectors are not normalised
 If no encoders are given, the mean of the model's own embeddings replaces them, normalised for SBERT only. Then the rows
 say nothing about SBERT or Dragon.
 """
-from baselines.common import Baseline, closeness, highest
+from baselines.common import Baseline, closeness, highest, joined_chunks
 from core.settings import Settings
 from data import Prepared
 from llama import Llama
-from pecan import chunks
 
 
 class Dense(Baseline):
@@ -21,14 +20,14 @@ class Dense(Baseline):
     """
 
     def __init__(self, model: Llama, question_encoder, chunk_encoder, settings: Settings, top_k: int = 5):
-        super().__init__(model, settings, question_encoder=question_encoder, chunk_encoder=chunk_encoder)
+        super().__init__(model, settings, question_encoder, chunk_encoder)
         self.question_encoder = question_encoder
         self.chunk_encoder = chunk_encoder
         self.top_k = top_k
 
     def make(self, document):
         """Embed the chunks (`index`, [n, D])."""
-        texts = chunks(self.model.tokenizer, document, self.settings.chunk)
+        texts = joined_chunks(self.model.tokenizer, document, self.settings.chunk)
         return Prepared(texts, index=self.chunk_encoder.encode(texts))
 
     def read(self, prepared, question):

@@ -16,11 +16,8 @@ No code was published. What the paper leaves open:
 - #InsTag's semantic clusters are left out. The paper's Figure 23 joins "Canada" and "Canadian" (cosine .777 by MiniLM).
   A threshold that allows this also joins "North Carolina" and "South Carolina" (.848)
 - an edge joins two key elements that one fact *lists*; a substring is not enough ("art" in "party")
-- an action counts if the text after the last "Chosen Action", or else the whole reply, names exactly one function that
-  the stage offers, or if a line of it does. (A line that names several repeats the prompt.)
-- key elements below a fact, on a line of their own, are the fact's. If they stand below several facts, each has those
-  that it holds, because Figure 6 wants elements "reflected within the corresponding atomic facts"
-- a notebook that says only that there is nothing new does not replace the one before
+- Figure 6 describes the line of a fact in one way and shows another, "1. fact | element | element". We read what it
+  shows
 - a chunk before or after the present one is read next, before the rest of the queue. The paper "may insert" it
 - visited neighbours are offered, as in Figure 23. The model decides whether to go back
 - if the names of all nodes do not fit one prompt, several prompts show them, and all scores count. If facts or
@@ -35,22 +32,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 
-from baselines.agent import (
-    AGAIN,
-    Agent,
-    cells_of,
-    echoes,
-    fields_of,
-    found_in,
-    holds,
-    items_of,
-    lines_of,
-    listed,
-    numbers_of,
-    own_lines,
-    rated,
-    says_nothing,
-)
+from baselines.agent import AGAIN, NUMBER, Agent, cells_of, fields_of, found_in, lines_of, numbers_of, plain, rated
 from baselines.common import pack_paragraphs, scaled
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from core.files import optional
@@ -68,8 +50,8 @@ CALLS = 10                        # of functions in a walk, at most
 OFFERED = {"facts": "read_chunk|stop_and_read_neighbor",
            "chunk": "search_more|read_previous_chunk|read_subsequent_chunk|termination",
            "neighbours": "read_neighbor_node|termination"}
-LABELS = r"(?:updated )?notebook|rationale(?: for [\w ]{1,30})?|(?:chosen |next |selected )?action"
-ELEMENTS = r"(?i)(?:list of )?key elements?\W*(?::|-\s)"
+LABELS = "updated notebook|rationale for next action|chosen action"
+RATED = rf"node:\W*(.+?)\W+score:\W*({NUMBER})\W*"
 BESIDE = {"read_previous_chunk": -1, "read_subsequent_chunk": 1}
 
 # --- the graph of atomic facts (section 3.2) --------------------------------------------------------------------------
@@ -88,35 +70,12 @@ def stems_of(element: str) -> str:
     return " ".join(stemmer().stemWords(re.sub(r"[\W_]+", " ", text).split()))
 
 
-def facts_of(reply: str, chunk: str) -> list[list[str] | None]:
-    """The facts in a reply to Figure 6, each followed by its key elements; None for each other line.
+def facts_of(reply: str, _) -> list[list[str] | None]:
+    """The facts in a reply to Figure 6, each followed by its key elements, from lines as in its example.
 
-    A line is "1. fact | element | ..", as in the figure's example, or "[1], [fact], [element | ..]", as in its text.
-    A name in place of the number, "[name], [fact], [element, ..]", belongs to the fact and is an element. Elements may
-    stand on lines below their fact.
+    "1. fact | element | element". None for each line of another form.
     """
-    facts = []                                              # a fact alone waits for its elements
-    for line in items_of(reply):
-        fact, *elements = cells_of(re.sub(ELEMENTS, "|", line)) or [""]
-        if len(elements) == 2 and "|" not in line and "," in elements[1]:
-            fact, elements = f"{fact}, {elements[0]}", [fact, *listed(elements[1])]
-        label = re.match(ELEMENTS, line)
-        waiting = [known for known in facts if known and len(known) == 1]
-        if not waiting and not elements and not fact.endswith("."):
-            waiting = found_in(facts[-1:])                  # one more element of the last fact
-
-        if [fact, *elements] in waiting:
-            continue
-        if waiting and (label or holds(str(waiting), fact)):
-            elements = [fact, *elements] if elements else listed(fact)
-            for known in waiting:
-                known += [element for element in elements if len(waiting) == 1 or holds(known[0], element)]
-        elif label or echoes(fact, EXTRACT, chunk):
-            facts.append(None)
-        else:
-            facts.append([fact, *(listed(elements[0]) if len(elements) == 1 else elements)])
-    return [fact if fact and len(fact) > 1 else None
-            for n, fact in enumerate(facts) if not fact or fact not in facts[:n]]
+    return [cells if len(cells) > 1 else None for cells in map(cells_of, lines_of(reply))]
 
 
 class FactGraph:
@@ -142,18 +101,15 @@ class FactGraph:
 
 # --- replies on a walk ------------------------------------------------------------------------------------------------
 
-def action_of(said: str, stage: str) -> tuple[str, str]:
-    """The function that a text calls, and its argument; empty if it names none that the stage offers, or several.
+def move_of(reply: str, stage: str) -> tuple[str, str, str]:
+    """The notebook, the function and its argument in a reply to Figures 9 to 11; "" for what is missing.
 
-    A text that names several may have a line that names one. Arguments of several calls are joined.
+    The last text behind each label counts. "Chosen Action" must be one call of a function that the stage offers.
     """
-    call = rf"\b({OFFERED[stage]}|(?i:{OFFERED[stage]})(?=\())\b(?:\s*\(((?:[^()]|\([^()]*\))*)\))?"
-    for text in (said, *said.splitlines()):
-        calls = re.findall(call, text)
-        names = {name.lower() for name, _ in calls}
-        if len(names) == 1:
-            return names.pop(), ", ".join(dict.fromkeys(argument for _, argument in calls if argument))
-    return "", ""
+    fields = dict(fields_of(reply, LABELS))
+    call = re.fullmatch(rf"\W*({OFFERED[stage]})\(((?:[^()]|\([^()]*\))*)\)\W*", fields.get("chosen action", ""), re.I)
+    name, argument = (call[1].lower(), plain(call[2])) if call else ("", "")
+    return fields.get("updated notebook", ""), name, argument
 
 
 # --- a walk (section 3.3.2) -----------------------------------------------------------------------------------------
@@ -205,19 +161,15 @@ class Walk:
 
         There is no function if the reply is refused. Its notebook is kept all the same.
         """
-        fields = fields_of(reply, LABELS)
-        said = ["\n".join(lines_of(reply)), *(text for label, text in fields if re.fullmatch(r"\w* ?action", label))]
-        books = ["\n".join(found_in(own_lines(text, WALK[stage]))) for label, text in fields if "notebook" in label]
-        new = [book for book in books if book and not (self.notebook and says_nothing(book))]
-        self.notebook = [self.notebook, *new][-1]
-        dropped = [None for label, _ in fields if not label] + [None] * (len(books) - len(new[-1:]) + len(said[2:]))
+        notebook, name, argument = move_of(reply, stage)
+        self.notebook = notebook or self.notebook
+        dropped = []
 
-        name, argument = action_of(said[-1], stage)
         if name == "read_chunk":
             ids = numbers_of(argument, {chunk for chunk, _ in self.graph.facts[self.node]})
             if not found_in(ids):
-                return dropped
-            dropped += [None] * ids.count(None)
+                return []
+            dropped = [None] * ids.count(None)
             self.queue = [i for i in found_in(ids) if i not in self.read]   # all were read: as stop_and_read_neighbor
 
         if name in BESIDE:
@@ -226,14 +178,13 @@ class Walk:
                 self.queue = [chunk, *(i for i in self.queue if i != chunk)]
 
         if name == "read_neighbor_node":
-            # The argument is Toronto, node="Toronto", or key element of node: Toronto.
-            node = stems_of(re.sub(r"(?i)^\s*(?:\w+\s*=|(?:key element|\w*node)[\w\s]*:)", "", argument))
+            node = stems_of(argument)
             if node not in self.graph.neighbours[self.node]:
-                return dropped
+                return []
             self.node = node
 
         if not name:
-            return dropped
+            return []
         self.actions.append(f"{name}({argument})")
         return [name, *dropped]
 
@@ -265,11 +216,11 @@ class GraphReader(Agent):
         stemmer()
         self.chunk = scaled(CHUNK_TOKENS, settings)
 
-    def build(self, document, talk):
+    def build(self, document):
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
         chunks = pack_paragraphs(self.model.tokenizer, document, self.chunk)
-        facts = yield from talk.ask(f"{EXTRACT}\n\n", chunks, facts_of, scaled(FACTS_TOKENS, self.settings))
-        return {"chunks": chunks, "facts": facts}
+        return {"chunks": chunks, "facts": self.ask(f"{EXTRACT}\n\n", chunks, facts_of,
+                                                     scaled(FACTS_TOKENS, self.settings))}
 
     def make(self, content):
         return Prepared(content["chunks"], graph=FactGraph(content["facts"]))
@@ -295,9 +246,9 @@ class GraphReader(Agent):
         return reading._replace(nodes=list(dict.fromkeys(chunk for walk in walks for chunk in walk.read)))
 
     def tell(self, prompt: str, text: str, limit: int | None = None) -> str:
-        """The reply to a prompt that asks for free text, without the prompt's own words."""
-        [lines] = self.ask(f"{prompt}\n\n", [text], lambda reply, _: own_lines(reply, prompt), limit)
-        return "\n".join(lines)
+        """The reply to a prompt that asks for free text; "" if there is none."""
+        [found] = self.ask(f"{prompt}\n\n", [text], lambda reply, _: list(filter(None, [reply.strip()])), limit)
+        return "".join(found)
 
     def starts(self, graph: FactGraph, question: str, plan: str) -> list[str]:
         """The 5 nodes with the highest scores (Figure 8). Of equal scores the one that was given first counts."""
@@ -305,6 +256,6 @@ class GraphReader(Agent):
         room = self.settings.window - self.limit - self.length(AGAIN + head)
         names = graph.names.values()
         parts = fill(self.model.tokenizer, names, room, "\n")
-        found = self.ask(head, parts, lambda reply, _: rated(reply, names))
+        found = self.ask(head, parts, lambda reply, _: rated(reply, RATED, names))
         best = sorted(chain(*found), key=lambda rate: rate[1], reverse=True)
         return list(dict.fromkeys(stems_of(name) for name, _ in best))[:STARTS]

@@ -12,8 +12,7 @@ Chunks and names:
 - a set removes exact duplicates. The paper's Bloom filter and trie together do the same
 - near duplicates are joined if their SimHash differs in at most 3 bits (the paper: "below a set threshold (e.g., three
   bits)"), although this also joins "Heinkel HD 36" and "HD 38"
-- a line is cut at its signs; a part whose words the synopsis holds is a name. ("Marie Curie" is one of "Marie and
-  Pierre Curie".) A reply without any name (an apology, an invention) is refused
+- a line is a name if the synopsis holds its words. ("Marie Curie" is one of "Marie and Pierre Curie".)
 
 Graph and search:
 - a node's text is its name and the sentences of the synopses that hold all its words. With whole synopses, all nodes
@@ -33,7 +32,6 @@ Graph and search:
 Answers:
 - the reader gets synopses and chunks, as 3.1 says. 3.4 names the retrieved nodes instead of synopses, but their texts
   are sentences of synopses
-- pages are the numbers in square brackets or behind "Page"
 - after two refused replies a chunk's beginning is its synopsis, the chunk has no names or relations, the question's
   words are the keywords, and no chunk is read again. (The nodes' chunks could be read instead. But in the paper the
   model makes this choice, not the graph.)
@@ -45,9 +43,9 @@ import random
 import re
 from collections.abc import Iterable
 from functools import cache
-from itertools import chain, zip_longest
+from itertools import chain
 
-from baselines.agent import Agent, cells_of, form_of, found_in, holds, items_of, listed, numbers_of
+from baselines.agent import Agent, cells_of, form_of, found_in, lines_of, numbers_of, plain
 from baselines.common import pack_paragraphs, scaled, sentences
 from baselines.jerr_prompts import ATOMS, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, SYNOPSIS
 from core.text import split
@@ -68,8 +66,6 @@ ROOT = -1                         # of the search tree
 STOP = set("a an the of in on at to by for from with and or but as is are was were be do does did has have had can "
            "cannot not no yes this that it i you he she we they me him her us them my your his its our their m s t "
            "what which who whom whose when where why how".split())
-SIGNS = r'[;|()\[\]{}"!?]|:(?=\s|$)|\s-\s|(?<=[a-z]{3})\.(?=\s|$)'          # between names and what explains them
-PAGE = r"(?i)(?:\bpages?(?:\(s\))?\W{0,5}|\[)(\d+(?:[^\w\n]{1,4}(?:(?:and|to)[^\w\n]{1,4})?\d+)*)"
 NAME = 12                         # words of a name, at most
 
 
@@ -80,32 +76,15 @@ def words_of(text: str) -> set[str]:
     return {*form_of(text).split()} - STOP
 
 
-LABELS = words_of(ATOMS + ELEMENTS + KEYWORDS)              # the prompts' own words, as in "People: Danko Jones"
-
-
-def shares(said: str, text: str, part: int) -> bool:
-    """Whether the text has at least 1 / part of the words that are said, and one of them."""
-    words = words_of(said)
-    return part * len(words & words_of(text)) >= max(len(words), 1)
-
-
-def items_about(reply: str, text: str) -> list[str]:
-    """The lines of a reply, each once. One that ends with a colon is content if the text has half of its words."""
-    return list(dict.fromkeys(items_of(reply, lambda line: shares(line, text, 2))))
-
-
-def synopsis_of(reply: str, chunk: str) -> list[str]:
-    """A reply on one line; none if the chunk has less than a quarter of its words, as those of "No" or an apology."""
-    synopsis = " ".join(items_about(reply, chunk))
-    return [synopsis] if shares(synopsis, chunk, 4) else []
+def synopsis_of(reply: str, _) -> list[str]:
+    """A reply on one line."""
+    return list(filter(None, [plain(reply)]))
 
 
 def names_of(reply: str, text: str) -> list[str | None]:
-    """The names in a reply whose words the text holds; None for other names."""
-    names = [name for line in items_about(reply, text) for part in re.split(SIGNS, line) for name in listed(part)
-             if not words_of(name) <= LABELS]
-    return [name if words_of(name) <= words_of(text) and len(name.split()) <= NAME else None
-            for name in dict.fromkeys(names)]
+    """The lines of a reply of at most NAME words, which the text holds; None for others."""
+    return [line if words_of(line) and words_of(line) <= words_of(text) and len(line.split()) <= NAME else None
+            for line in lines_of(reply)]
 
 
 # --- nodes and edges (section 3.3) ----------------------------------------------------------------------------------
@@ -143,17 +122,12 @@ def join_names(candidates: Iterable[Iterable[str]]) -> tuple[list[dict], dict[st
 
 
 def relations_of(reply: str, node_of: dict[str, int]) -> list[tuple[int, str, int] | None]:
-    """The relations (node, relation, node) in a reply, from lines "a | relation | b"; None for others.
-
-    A line may go on: "a | relation | b | relation | c". A cell that is left over is dropped. What follows a name after
-    "(" or "," explains it.
-    """
+    """The relations (node, relation, node) in a reply, from lines "a | relation | b"; None for others."""
     found = []
-    for line in dict.fromkeys(items_of(reply)):
+    for line in lines_of(reply):
         cells = cells_of(line)
-        nodes = [node_of.get(form_of(cell), node_of.get(form_of(re.split(r"\(|,", cell)[0]))) for cell in cells]
-        triples = list(zip_longest(nodes[:-1:2], cells[1::2], nodes[2::2]))          # the last lacks a node, perhaps
-        found += [None if None in triple else triple for triple in triples or [(None,)]]
+        nodes = [node_of.get(form_of(cell)) for cell in cells[::2]]
+        found.append((nodes[0], cells[1], nodes[1]) if len(cells) == 3 and None not in nodes else None)
     return found
 
 
@@ -183,7 +157,8 @@ class TreeSearch:
     """
 
     def __init__(self, texts: list[str], edges: list[list], keywords: set[str]):
-        self.held = [{keyword for keyword in keywords if holds(text, keyword)} for text in (*texts, "")]
+        forms = [f" {form_of(text)} " for text in (*texts, "")]
+        self.held = [{keyword for keyword in keywords if f" {form_of(keyword)} " in form} for form in forms]
         self.after = [[b for a, b, _ in edges if a == v] for v in range(len(self.held))]
         self.keywords = keywords
         self.rng = random.Random(0)
@@ -233,14 +208,9 @@ def keywords_of(question: str, names: list[str]) -> set[str]:
     return set(map(form_of, names)) or words_of(re.sub(OPTION, "", question))
 
 
-def pages_of(reply: str, prompt: str, number: int, most: int) -> list[int | None]:
-    """The pages (below `number`) that a reply names, at most `most`; None for others.
-
-    The prompt's lines and examples name none.
-    """
-    given = set(map(form_of, [*prompt.splitlines(), *LOOK_UP.split('"')]))
-    said = "\n".join(line for line in reply.splitlines() if form_of(line) not in given)
-    pages = numbers_of("; ".join(re.findall(PAGE, said)), range(number))
+def pages_of(reply: str, number: int, most: int) -> list[int | None]:
+    """The pages (below `number`) that a reply names as "Page [3, 1]", at most `most`; None for others."""
+    pages = numbers_of("; ".join(re.findall(r"(?i)page \[([\d, ]+)\]", reply)), range(number))
     return [page if page in found_in(pages)[:most] else None for page in pages]
 
 
@@ -254,17 +224,16 @@ class JERR(Agent):
         options = any(re.search(OPTION, question.text) for question in document.questions)
         return super().identity(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
 
-    def build(self, document, talk):
+    def build(self, document):
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
         chunks = pack_paragraphs(tokenizer, document, scaled(self.identity(document)["tokens"], self.settings))
-        said = yield from talk.ask(SYNOPSIS, chunks, synopsis_of)
+        said = self.ask(SYNOPSIS, chunks, synopsis_of)
         synopses = [(some or split(tokenizer, chunk, self.limit))[0] for some, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        atoms = yield from talk.ask(ATOMS, synopses, names_of)
-        elements = yield from talk.ask(ELEMENTS, synopses, names_of)
-        nodes, node_of = join_names(map(chain, atoms, elements))
+        names = [self.ask(prompt, synopses, names_of) for prompt in (ATOMS, ELEMENTS)]
+        nodes, node_of = join_names(map(chain, *names))
         whole = list(chain(*map(sentences, synopses)))
         for node in nodes:
             about = [sentence for sentence in whole if words_of(node["name"]) <= words_of(sentence)]
@@ -273,7 +242,7 @@ class JERR(Agent):
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
         texts = ["\n".join(some) + "\n\nText:\n" + synopsis for some, synopsis in zip(names, synopses) if len(some) > 1]
-        found = yield from talk.ask(EDGES, texts, lambda reply, _: relations_of(reply, node_of))
+        found = self.ask(EDGES, texts, lambda reply, _: relations_of(reply, node_of))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": acyclic(chain(*found), len(nodes))}
 
     def make(self, content):
@@ -323,4 +292,4 @@ class JERR(Agent):
         texts = (LOOK_UP.format(kind=kind, most=most, question=question,
                                 pages="\n".join(f"Page {chunk}: {synopses[chunk]}" for chunk in sorted(priority[:n])),
                                 related="\n".join(related)) for n in range(len(priority), -1, -1))
-        return self.ask_fitting(texts, lambda reply, prompt: pages_of(reply, prompt, len(synopses), most))
+        return self.ask_fitting(texts, lambda reply, _: pages_of(reply, len(synopses), most))

@@ -17,7 +17,7 @@ No code was published; PECAN wrote its own from the paper (section 4), and so di
 """
 import re
 
-from baselines.agent import STRAIGHT, Tree, TreeNode
+from baselines.agent import Tree, TreeNode, fields_of
 from baselines.common import pack_sentences, scaled
 
 SEGMENT = "{}\n\nSummarize the above text comprehensively into a fluent passage."
@@ -52,11 +52,17 @@ def even_groups(nodes: range) -> list[list[int]]:
     return [list(nodes[n * k // number:n * (k + 1) // number]) for k in range(number)]
 
 
+def action_of(reply: str, actions: list[str]) -> list[str]:
+    """The action behind the last "Action:" of a reply, if it is one of `actions`."""
+    named = re.fullmatch(r"[^\w-]*(-?\d+)\W*", dict(fields_of(reply, "reasoning|action")).get("action", ""))
+    return [named[1]] if named and named[1] in actions else []
+
+
 class MeMWalker(Tree):
     """Prepare the tree, walk it for a question, and answer from the segment at the end of the walk."""
     reply_tokens = 200            # of a summary, and of a reply on the walk
 
-    def build(self, document, talk):
+    def build(self, document):
         """The nodes: segments, a summary of each segment, then summaries of summaries up to the root."""
         segments = pack_sentences(self.model.tokenizer, document, scaled(SEGMENT_TOKENS, self.settings))
         nodes = [TreeNode(1, text, []) for text in segments]
@@ -64,7 +70,7 @@ class MeMWalker(Tree):
         prompt = SEGMENT
         while True:
             start = len(nodes)
-            nodes += yield from self.summarise(nodes, groups, prompt, talk)
+            nodes += self.summarise(nodes, groups, prompt)
             if len(groups) == 1:
                 return {"nodes": nodes}
             groups = even_groups(range(start, len(nodes)))
@@ -108,8 +114,4 @@ class MeMWalker(Tree):
         texts = [template.format(memory=MEMORY.format(text) if text else "", question=question, shown=shown,
                                  last=actions[-1]) for text in latest]
 
-        def last_action(reply, _):                          # the last one that a reply names counts; "-1 or -2" is none
-            named = re.findall(r"(?i)\baction\W{0,9}?(?:summary\W{0,9}?)?(-?\d+)(?!\d|\W{1,4}or\b)",
-                               reply.translate(STRAIGHT))
-            return [action for action in named[-1:] if action in actions]
-        return (self.ask_fitting(texts, last_action) or [None])[0]
+        return (self.ask_fitting(texts, lambda reply, _: action_of(reply, actions)) or [None])[0]

@@ -9,8 +9,6 @@ question once (4.5).
 The paper (anonymous, under review) works with a Chinese model. It does not publish its two encoders, two of its five
 prompts and four of its constants. So this row is "MKRAG, prompted, with stand-in encoders". Our choices:
 - most prompts (mkrag_prompts.py). Their examples are about the Curies
-- a JSON object that has a name, its own or its key's, is an entity. An object in a list is one item, such as an event
-  with its time
 - two rounds (Table 6): the model is asked once whether it can answer. So a question of three hops is only answered if
   one of its sub-questions needs no other's answer
 - a pair that repeats another is left out: it would take a place among the five
@@ -30,19 +28,7 @@ import re
 from contextlib import suppress
 from itertools import chain
 
-from baselines.agent import (
-    HEADER,
-    STRAIGHT,
-    Agent,
-    echoes,
-    fields_of,
-    form_of,
-    items_of,
-    lines_of,
-    plain,
-    rated,
-    says_nothing,
-)
+from baselines.agent import NUMBER, Agent, fields_of, form_of, lines_of, plain, rated
 from baselines.common import closeness, highest, line_ids, pack_sentences, scaled
 from baselines.mkrag_prompts import EXTRACT, GUIDELINES, LOOP, PAIRS, SPLIT, WEIGH
 from core.settings import Settings
@@ -63,11 +49,7 @@ MICRO_TOKENS = 4                  # tokens of a micro pair, at most, for each to
 RETRIEVED = 20                    # K_1
 RERANKED = 5                      # K_2
 
-# In replies: a text in JSON, the label of a sub-question, the labels of a decision, and the sign of a question.
-STRING = r'"(?:[^"\\]|\\.)*+"'
-LABEL = r"(?i)^(?:sub-?)?q(?:uestion)?[^:?]{0,9}:\s*"
-DECISIONS = r"(?:final )?answer|re(?:writ|construct|phras|formulat)\w{0,12}(?:[ -](?:the )?q\w{0,7})?"
-ASKS = r"(?i)[?]|^(?:in )?(?:wh(?:o|om|ose|at|en|ere|ich|y)|how)\b"
+RATED = rf"(.+?)\W*\|\W*({NUMBER})\W*"   # a line of weights
 
 # Words of a time without a year, a date or a clock time. Numbers may stand between them.
 GENERAL = set("""a an the one two three four five six seven eight nine ten some few several many this that these those
@@ -79,95 +61,54 @@ GENERAL = set("""a an the one two three four five six seven eight nine ten some 
 
 # --- entities (4.1 to 4.3) ------------------------------------------------------------------------------------------
 
-def entities_of(reply: str, text: str) -> list[tuple[str, str, str] | None]:
-    """(name, kind, item) for each item in a reply about a text, and (name, "", "") for each entity.
-
-    None for entities without a name, for the example's entities and items, and for each text outside of entities. Each
-    complete JSON object with one of KINDS, or with a name and a field that is no object, is an entity. So a reply that
-    was cut at its limit keeps its complete entities. Texts in braces, as in {"None"}, are a list. Commas before a
-    closing bracket and the backslashes of Markdown are nothing.
-    """
-    if '"' not in reply:
-        reply = reply.translate(STRAIGHT)
-    reply = re.sub(rf"\{{(\s*{STRING}(?:\s*,\s*{STRING})*+\s*)\}}", r"[\1]", reply)
-    reply = re.sub(rf"({STRING})|,(?=\s*+[]}}])", r"\1", re.sub(r'\\(?=[^\w\\"/]|_)', "", reply))
-    found = []
-    outside = ""
-    end = 0
-    for match in re.finditer(rf"(?:(?<!\\)({STRING})\s*+:\s*+)?\{{", reply):
-        with suppress(json.JSONDecodeError, RecursionError):
-            value, stop = DECODER.raw_decode(reply, match.end() - 1)
-            fields = {key.lower(): inner for key, inner in value.items()}
-            around = all(isinstance(inner, dict) for field in fields.values()
-                         for inner in (field if isinstance(field, list) else [field]))
-            name = str(fields.pop("name", "") or fields.pop("entity", "") or json.loads(match[1] or '""'))
-            if match.end() <= end or fields.keys().isdisjoint(KINDS) and (around or not name):
-                continue                                    # in another entity, or around those that come next
-            outside += reply[end:match.start()]
-            end = stop
-
-            known = name and name.lower() not in KINDS and not echoes(name, EXTRACT, text)
-            items = [("", ""), *((kind if kind in KINDS else KINDS[0], item) for kind, inner in fields.items()
-                                 for item in items_in(inner if kind in KINDS else {kind: inner}))]
-            found += [(" ".join(name.split()), kind, without_time(item, text))
-                      if known and not echoes(re.split(r" \| | - ", item)[-1], EXTRACT, text) else None
-                      for kind, item in items]
-    texts = re.findall(rf"{STRING}(\s*:)?", outside + reply[end:])
-    return found + [None] * texts.count("")                 # the others are keys
-
-
-def merged(pairs: list[tuple]) -> dict:
-    """A JSON object. A repeated key, such as "Co-Star", has a list of its values; Python's json would keep the last."""
-    fields = {}
-    for key, value in pairs:
-        fields.setdefault(key, []).append(value)
-    return {key: values if len(values) > 1 else values[0] for key, values in fields.items()}
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=merged)
+def entities_of(reply: str, _) -> list[tuple[str, str, str] | None]:
+    """(name, kind, item) for each item in a reply's JSON object, {name: {kind: items}}; None for what is no item."""
+    with suppress(json.JSONDecodeError, RecursionError):
+        # An object becomes a tuple of its pairs, so that no value of a repeated key is lost.
+        found = json.loads(reply[reply.find("{"):reply.rfind("}") + 1], object_pairs_hook=tuple)
+        kinds = [(name, kind.lower(), items) for name, fields in found
+                 for kind, items in (fields if isinstance(fields, tuple) else [("", fields)])]
+        return [(name, kind, without_time(item)) if kind in KINDS and item else None
+                for name, kind, items in kinds for item in items_in(items)]
+    return []
 
 
 def items_in(value, keys: str = "") -> list[str]:
-    """The items in a JSON value: its texts, each with the keys that lead to it, as "key | text".
+    """The items in a JSON value: its texts, each with the keys that lead to it, as "key | text"; "" for null.
 
-    An object in a list is one item, "key: text, key: text". "None" and "not specified" are nothing.
+    An object is a tuple of pairs. One that is in a list is one item, such as an event with its time.
     """
-    if isinstance(value, dict):
-        return [item for key, inner in value.items() for item in items_in(inner, f"{keys}{key} | ")]
+    if isinstance(value, tuple):
+        return [item for key, inner in value for item in items_in(inner, f"{keys}{key} | ")]
     if isinstance(value, list):
-        texts = [", ".join(items_in(inner)).replace(" | ", ": ") if isinstance(inner, dict) else inner
+        texts = [", ".join(items_in(inner)).replace(" | ", ": ") if isinstance(inner, tuple) else inner
                  for inner in value]
         return [item for text in texts for item in items_in(text, keys)]
-    text = " ".join(str(value).split())
-    return [keys + text] if text and (text.count(" ") > 2 or not says_nothing(text)) else []
+    return [keys + " ".join(str(value).split())] if value not in (None, "") else [""]
 
 
-def without_time(event: str, text: str) -> str:
-    """An event without the time before " - ", if that is general, such as "one day", or the example's.
-
-    A general time has only GENERAL and numbers.
-    """
+def without_time(event: str) -> str:
+    """An event without the time before " - ", if that is general, such as "one day": has only GENERAL and numbers."""
     time, dash, rest = event.partition(" - ")
     words = set(re.findall(r"[^\W\d]+|\d{3,}", time.lower()))
-    return rest if dash and (words and words <= GENERAL or echoes(time, EXTRACT, text)) else event
+    return rest if dash and words and words <= GENERAL else event
 
 
 def joined(extracted: list[list[tuple[str, str, str]]]) -> dict[str, list[tuple[str, str]]]:
-    """Name -> items (kind, text) of all chunks; equation 4. Entities without an item are left out (equation 5).
+    """Name -> items (kind, text) of all chunks; equation 4. An entity without an item never appears (equation 5).
 
     Entities are the same if their names are equal in lower case. A repeated item counts once.
     """
     found = {}                                              # name in lower case -> (first wording, items as keys)
     for name, kind, text in chain(*extracted):
         _, items = found.setdefault(name.lower(), (name, {}))
-        if text:
-            items[kind, text] = None
-    return {name: list(items) for name, items in found.values() if items}
+        items[kind, text] = None
+    return {name: list(items) for name, items in found.values()}
 
 
 def weights_of(reply: str, names: str) -> list[tuple[str, float] | None]:
     """(name, weight) for each line such as "name | 0.3"; None for others. `names` has a name a line."""
-    return [rate if rate and rate[1] in WEIGHTS else None for rate in rated(reply, names.splitlines())]
+    return [rate if rate and rate[1] in WEIGHTS else None for rate in rated(reply, RATED, names.splitlines())]
 
 
 def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
@@ -185,46 +126,29 @@ def requests_of(name: str, items: list) -> list[tuple[str, list[str]]]:
     return requests
 
 
-def pairs_of(reply: str, lines: str) -> list[list[str] | None]:
-    """The pairs [question, answer] in a reply about an entity's lines; None for what is no pair, and for an echo.
-
-    An answer that says that nobody knows is none. A row "| question? | answer |" is a pair.
-    """
-    reply = re.sub(r"(?mi)^\|?((?!\s*q(?:uestion)?\b)[^|\n]*\?[^|\w\n]*+)\|", r"Question: \1\nAnswer: ",
-                   "\n".join(lines_of(re.sub(HEADER, "", reply))))
-
-    # A model may leave out the label of the first question, or go on with the prompt's next "Begin!".
+def pairs_of(reply: str, _) -> list[list[str] | None]:
+    """The pairs [question, answer] in a reply: a line behind "Question:" and one behind "Answer:". None for others."""
     pairs = []
-    for label, text in fields_of(reply, "question|q|answer|a|begin|entity relationships"):
-        if label[:1] == "a" and pairs and not pairs[-1][1]:
-            pairs[-1][1] = plain(text)
-        elif text or label != "begin":
-            asks = label[:1] == "q" or not label and re.search(ASKS, text)
-            pairs.append([plain(text) if asks else "", ""])
-    return [pair if all(pair) and not echoes(pair[1], PAIRS, lines) and not says_nothing(pair[1]) else None
-            for pair in pairs]
+    for label, text in fields_of(reply, "question|answer"):
+        line = "" if "\n" in text else plain(text)
+        if label == "answer" and pairs and not pairs[-1][1]:
+            pairs[-1][1] = line
+        else:
+            pairs.append([line if label == "question" else "", ""])
+    return [pair if all(pair) else None for pair in pairs]
 
 
 # --- questions (4.5) ------------------------------------------------------------------------------------------------
 
 def sub_questions(reply: str, _) -> list[str | None]:
-    """The lines of a reply that ask something; None for others."""
-    lines = dict.fromkeys(plain(re.sub(LABEL, "", line)) for line in items_of(reply))
-    return [line if re.search(ASKS, line) else None for line in lines]
+    """The lines of a reply that end with a question mark; None for others."""
+    return [line if re.search(r"[?？]\W*\Z", line) else None for line in lines_of(reply)]
 
 
-def decisions_of(reply: str, known: str) -> list[tuple[str, str] | None]:
-    """("Answer" or "RewriteQ", its text) for each in a reply; None for what is neither.
-
-    An answer that says that nobody knows is none, and so is a rewriting that asks nothing. `known`: the given texts.
-    """
-    found = []
-    for label, text in fields_of(reply, DECISIONS):
-        said = plain(text)
-        answers = label.endswith("answer")
-        good = label and said and (not says_nothing(said) if answers else re.search(ASKS, said))
-        found.append(("Answer" if answers else "RewriteQ", said) if good and not echoes(said, LOOP, known) else None)
-    return found
+def decisions_of(reply: str, _) -> list[tuple[str, str] | None]:
+    """(label, line) for each line behind "Answer:" or "RewriteQ:" in a reply; None for others."""
+    return [(label, plain(text)) if label and text and "\n" not in text else None
+            for label, text in fields_of(reply, "answer|rewriteq")]
 
 
 # --- the method -----------------------------------------------------------------------------------------------------
@@ -233,20 +157,18 @@ class MKRAG(Agent):
     """Build an index of question-answer pairs, retrieve from it, and read the pairs."""
 
     def __init__(self, model: Llama, encoder, settings: Settings):
-        super().__init__(model, settings, encoder=encoder)
+        super().__init__(model, settings, encoder)
         self.encoder = encoder
 
-    def build(self, document, talk):
+    def build(self, document):
         """Pairs [question, answer] about the entities that are kept."""
         tokenizer = self.model.tokenizer
         chunks = pack_sentences(tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
-        found = yield from talk.ask(EXTRACT, chunks, entities_of, scaled(EXTRACT_TOKENS, self.settings))
-        entities = joined(found)
+        entities = joined(self.ask(EXTRACT, chunks, entities_of, scaled(EXTRACT_TOKENS, self.settings)))
 
         # Pruning (equation 5).
         groups = fill(tokenizer, entities, self.limit // WEIGHT_TOKENS, "\n")
-        weights = yield from talk.ask(WEIGH, groups, weights_of)
-        weights = dict(chain(*weights))
+        weights = dict(chain(*self.ask(WEIGH, groups, weights_of)))
 
         # Pairs of all grains.
         requests = {PAIRS.format(guideline=GUIDELINES[grain], content=group): group
@@ -254,8 +176,8 @@ class MKRAG(Agent):
                     for grain, lines in requests_of(name, items)
                     for group in fill(tokenizer, lines, self.limit // (MICRO_TOKENS if grain == "micro" else 1), "\n")}
 
-        pairs = yield from talk.ask("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt]))
-        return {"pairs": list({form_of(" ".join(pair)): pair for pair in chain(*pairs)}.values())}
+        pairs = chain(*self.ask("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt])))
+        return {"pairs": list({form_of(" ".join(pair)): pair for pair in pairs}.values())}
 
     def make(self, content):
         """The pairs and their vectors (`index`, [pairs, D])."""
@@ -275,12 +197,11 @@ class MKRAG(Agent):
         knowledge = [prepared.texts[i] for i in order]
         texts = (LOOP.format(observation=observation, question=question, knowledge="\n".join(knowledge[:n]))
                  for n in range(len(knowledge), -1, -1))
-        known = " ".join([question, *knowledge])
-        decisions = self.ask_fitting(texts, lambda reply, _: decisions_of(reply, known))
+        decisions = self.ask_fitting(texts, decisions_of)
 
         # The prompt wants a rewriting "if the answer cannot be derived". So it counts more than any answer.
         # Each of several rewritings is looked up.
-        order += chain(*(self.retrieve(prepared, text) for kind, text in decisions if kind == "RewriteQ"))
+        order += chain(*(self.retrieve(prepared, text) for kind, text in decisions if kind == "rewriteq"))
         return self.reading_of_best(question, prepared.texts, dict.fromkeys(order))
 
     def retrieve(self, prepared: Prepared, query: str) -> list[int]:

@@ -3,23 +3,25 @@
 This file imports no other file of the project.
 """
 import contextlib
-import fnmatch
-import gzip
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from filelock import FileLock, Timeout
 
 
 class InputError(ValueError):
     """The user gave something wrong. The message names the file, key, line or value, and says what would be right."""
+
+
+class Busy(InputError):
+    """Another run is writing there."""
 
 
 class OutOfMemory(InputError):
@@ -52,19 +54,16 @@ def optional(purpose: str):
 
 # --- memory ---------------------------------------------------------------------------------------------------------
 
-# The words in which Python and devices report that memory has run out.
-SHORTAGE = re.compile("(?i)MemoryError|ALLOC_FAILED|out of memory|not enough memory|can('|no)t allocate memory")
+SHORTAGE = (MemoryError, torch.OutOfMemoryError)
 
 
 @contextlib.contextmanager
-def enough_memory(where: str = "", remedy: str = "; try a smaller --window or --dtype bfloat16"):
-    """Raise OutOfMemory if memory runs out in the block, on any device."""
+def enough_memory():
+    """Raise OutOfMemory if memory runs out in the block."""
     try:
         yield
-    except (MemoryError, RuntimeError, OSError) as error:
-        if not SHORTAGE.search(f"{type(error).__name__}: {error}"):
-            raise
-        raise OutOfMemory(f"{where}out of memory ({one_line(error)}){remedy}") from None
+    except SHORTAGE as error:
+        raise OutOfMemory(f"out of memory ({one_line(error)}); try a smaller --window or --dtype bfloat16") from None
 
 
 def attempt(function, *arguments):
@@ -80,42 +79,6 @@ def attempt(function, *arguments):
         return type(error)(str(error))
 
 
-# --- what lies there ------------------------------------------------------------------------------------------------
-
-# How a file of another kind begins, and how the names of files end that lie where others are wanted. What to do.
-BEGINNINGS = {
-    b"version https://git-lfs": "a pointer of Git LFS; `git lfs pull` fetches the file", b"GGUF": "a GGUF file",
-    b"\xff\xfe": "text in UTF-16; save it as UTF-8", b"\xfe\xff": "text in UTF-16; save it as UTF-8",
-    b"\x1f\x8b": "packed by gzip, maybe a tar archive; unpack it", b"PK\x03\x04": "a zip file, maybe PyTorch's",
-    b"<": "a page in HTML or XML; its download may need a login", b"%PDF": "a PDF",
-    b"PAR1": "a parquet file; take the data set's JSON (evaluation/README.md has addresses)"}
-ENDINGS = {
-    "*adapter_config.json": "an adapter: merge it into its model, and save that",
-    "*.gguf": "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained of transformers make a checkpoint of it",
-    "*.bin": "weights in pickles, which can run code: save_pretrained of transformers writes safetensors",
-    "*-of-*.safetensors": "shards without an index are no checkpoint: fetch model.safetensors.index.json, too",
-    "*snapshots": "a folder of the hub's cache: the checkpoint is in a folder below snapshots"}
-
-
-def instead(names: Iterable[str]) -> str:
-    """What lies where a file is missing, and what to do, as the end of an error."""
-    names = sorted(names)
-    hints = [f" ({words})" for end, words in ENDINGS.items() if fnmatch.filter(names, end)]
-    return f"; there is {', '.join(names[:9]) or 'nothing'}{''.join(hints[:1])}"
-
-
-def look(where) -> str:
-    """What a file holds, or what there is where a file is missing, as the end of an error; "" if all is as usual."""
-    path = Path(re.sub(r", line \d+$", "", str(where)))
-    with contextlib.suppress(OSError, ValueError):
-        if not path.exists() and path.name != str(path):
-            return instead(os.listdir(path.parent))
-        with path.open("rb") as file:
-            start = file.read(99).lstrip()
-        return next((f"; it is {words}" for sign, words in BEGINNINGS.items() if start.startswith(sign)), "")
-    return ""
-
-
 # --- reading --------------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
@@ -123,18 +86,17 @@ def reading(where, wanted: str = "cannot be read", remedy: str = ""):
     """Turn every error in the block into an InputError: nobody can list what libraries raise for damaged files.
 
     Its message is "WHERE: WANTED (what the error said)REMEDY". `where` is the file, maybe with a line, `wanted` says
-    what it should be, and `remedy` what to do. An InputError of the block only gets the remedy, and so does a lack of
-    memory. To all others `look` adds what there is.
+    what it should be, and `remedy` what to do. An InputError of the block only gets the remedy. A lack of memory and an
+    interruption say nothing of the file, so they go on as they are.
     """
     try:
-        with enough_memory(f"{where}: ", ""):
-            yield
+        yield
     except InputError as error:
         raise InputError(f"{error}{remedy}") from None
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (*SHORTAGE, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:                          # the panic of a library in Rust is no Exception
-        raise InputError(f"{where}: {wanted} ({one_line(error)}){look(where)}{remedy}") from None
+        raise InputError(f"{where}: {wanted} ({one_line(error)}){remedy}") from None
 
 
 def parse_json(text: str | bytes, where, kind: type | None = None):
@@ -161,13 +123,6 @@ def read_json(path: str | Path) -> dict:
 def read_if_there(path: Path) -> dict:
     """As read_json; {} if the file is missing."""
     return read_json(path) if path.exists() else {}
-
-
-def open_bytes(path):
-    """Open a file, on disk or in a zip file, for reading. A gzipped file is unpacked, whatever its name."""
-    with path.open("rb") as file:
-        is_gzipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path.open("rb")) if is_gzipped else path.open("rb")
 
 
 def sha256(files: Iterable) -> str:
@@ -253,15 +208,15 @@ def append_line(path: Path, line: str):
 
 
 @contextlib.contextmanager
-def lock(path: str | Path):
-    """Hold the lock PATH.lock, which the system frees if the process is killed. InputError if another run holds it."""
+def lock(path: str | Path, wait: bool = False):
+    """Hold the lock PATH.lock, which the system frees if the process is killed. Busy if another run holds it."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(f"{path}.lock")
     try:
         with naming(held.lock_file):
-            held.acquire(timeout=0)
+            held.acquire(timeout=-1 if wait else 0)
     except Timeout:
-        raise InputError(f"{path}: another run is writing there; wait for it, or choose another name") from None
+        raise Busy(f"{path}: another run is writing there; wait for it, or choose another name") from None
 
     try:
         yield

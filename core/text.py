@@ -3,15 +3,6 @@ import re
 import unicodedata
 from bisect import bisect_right
 
-
-def of(*categories: str) -> str:
-    """The characters of these Unicode categories."""
-    return "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c) in categories)
-
-
-# A letter with its accents and other marks, a picture with those that are joined to it, a flag.
-JOINED = rf"[{of('Mn', 'Mc', 'Me')}\u1160-\u11ff\uff9e\uff9f\u200c\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|\u200d."
-CHARACTER = re.compile(rf"(?s)[\U0001f1e6-\U0001f1ff]{{2}}|.(?:{JOINED})*")
 SENTENCE_END = re.compile(r"(?:[!?…。！？｡۔؟।॥։።។]|[.．](?!\d))[\"'”’»」』）)】》]*")
 # A line may end inside a sentence in Chinese or Japanese, which have no blanks between words.
 WIDE = r"[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff]"
@@ -48,14 +39,14 @@ def split(tokenizer, text: str, limit: int) -> list[str]:
 def place_to_cut(tokenizer, text: str, limit: int) -> int:
     """Where to cut a text so that its beginning fits `limit` tokens.
 
-    At the last end of a sentence, in any script, if that fills more than half of it, or else between the last two
-    characters; a first character that is too long stays whole.
+    At the last end of a sentence, in any script, if that fills more than half of it, or else before the last character
+    that is no accent or other mark. A first character that is too long stays whole.
     """
     most = bisect_right(range(min(len(text), 16 * limit) + 1), limit, key=lambda n: len(tokenizer.encode(text[:n]))) - 1
     sentences = [found.end() for found in SENTENCE_END.finditer(text, most // 2, most)]
-    characters = [found.end() for found in CHARACTER.finditer(text, 1, most + 99)]
-    cuts = [*reversed(sentences), *(n for n in reversed(characters) if n <= most)]
-    return next((n for n in cuts if len(tokenizer.encode(text[:n])) <= limit), characters[0])
+    characters = [n for n in range(min(most, len(text) - 1), 0, -1)
+                  if not unicodedata.category(text[n]).startswith("M")]
+    return next((n for n in [*reversed(sentences), *characters] if len(tokenizer.encode(text[:n])) <= limit), 2)
 
 
 def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:

@@ -12,8 +12,6 @@ from pathlib import Path
 import tokenizers
 import torch
 import torch.nn.functional as F
-from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
 
 from core.files import COUNT, InputError, check_values, parse_json, read_if_there, read_json, reading
 from core.together import Batches
@@ -69,9 +67,9 @@ class Encoder:
     """The common part of BERT and MPNet: a transformer that normalises after each residual, with pooling.
 
     The last hidden states are pooled to one vector as in sentence-transformers (SBERT, Reimers and Gurevych 2019).
-    Reads config.json, tokenizer.json and model.safetensors, and the other JSON files that exist. `pooling`, "mean" or
-    "cls", overrides modules.json and 1_Pooling/config.json. Every tensor is used except the pooler, which neither way
-    of pooling needs, and position_ids. InputError names the file, key or tensor that is wrong.
+    The folder says how, or for Dragon's encoders `pooling` does ("mean" or "cls") and `unit`. Every tensor is used
+    except the pooler, which neither way of pooling needs, and position_ids. InputError names the file, key or tensor
+    that is wrong.
 
     Bert and MPNet set these attributes, and each adds a tensor:
 
@@ -103,14 +101,6 @@ class Encoder:
                 raise InputError(f"{path}: num_attention_heads is {self.heads}; it must be a divisor of hidden_size")
             shapes = self.shapes(raw)
 
-        # As sentence-transformers' `encode`, we use no prompt but a default one, and there must be none.
-        path = folder / "config_sentence_transformers.json"
-        with reading(path):
-            given = read_if_there(path)
-            check_implemented(path, given | {"prompts": any((given.get("prompts") or {}).values()) or None}, {
-                "model_type": "SentenceTransformer", "similarity_fn_name": "cosine" if unit else "dot",
-                "default_prompt_name": None})
-
         # All sizes but the number of heads are sizes of tensors, so a wrong one is found here.
         file = folder / "model.safetensors"
         stored = read_tensors(file, device, torch.float32, f"({self.prefix})?({NEITHER_POOLING_NEEDS})")
@@ -118,11 +108,8 @@ class Encoder:
         check_shapes(file, self.weights, shapes)
 
         self.tokenizer = _tokenizer(folder, raw["max_position_embeddings"] - self.first_position)
-        self.lower = read_if_there(folder / "sentence_bert_config.json").get("do_lower_case")
-        with reading(folder, "its tokenizer cannot be used"):
-            self.tokenizer.encode("\ue000")                # needs a token for what is unknown
-            if max(self.tokenizer.get_vocab().values()) >= raw["vocab_size"]:
-                raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
+        if max(self.tokenizer.get_vocab().values(), default=0) >= raw["vocab_size"]:
+            raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""
@@ -191,8 +178,7 @@ class Encoder:
 
     def pooled(self, texts: list[str]) -> list[torch.Tensor]:
         """The vectors [D] of a batch."""
-        encodings = self.tokenizer.encode_batch([text.lower() for text in texts] if self.lower else texts)
-        rows = [(encoding.ids, encoding.attention_mask) for encoding in encodings]
+        rows = [(encoding.ids, encoding.attention_mask) for encoding in self.tokenizer.encode_batch(texts)]
         tokens, mask = torch.tensor(rows, device=self.device).unbind(1)                    # [B, T]
         lengths = mask.sum(1)
 
@@ -254,61 +240,44 @@ class MPNet(Encoder):
 
 # --- the other files of an encoder's folder -------------------------------------------------------------------------
 
-# What a pooling's config.json may say -> the way of pooling. sentence-transformers 6 writes one key.
+# What a pooling's config.json says -> the way of pooling. sentence-transformers 6 writes one key.
 POOLINGS = {"pooling_mode_mean_tokens: True": "mean", "pooling_mode: mean": "mean",
             "pooling_mode_cls_token: True": "cls", "pooling_mode: cls": "cls"}
 
+MODULES = ["Transformer", "Pooling", "Normalize"]
+
 
 def _pooling(folder: Path) -> str:
-    """"mean" or "cls", as the config.json of the pooling says; "mean" without that file.
+    """"mean" or "cls", as sentence-transformers' files say. InputError if they say anything else.
 
-    sentence-transformers names a module's folder by its place in modules.json and its kind. InputError for modules and
-    for pooling that we do not implement.
+    Its `encode` begins a text with a default prompt, if the folder has one. We have none.
     """
+    path = folder / "modules.json"
+    with reading(path, "expected a list of modules, each with its type"):
+        modules = [module["type"].split(".")[-1] for module in parse_json(path.read_bytes(), path, list)]
+    if modules != MODULES:
+        raise InputError(f"{path}: expected the modules {', '.join(MODULES)}, not {', '.join(modules)}")
+
+    path = folder / "config_sentence_transformers.json"
+    check_implemented(path, read_if_there(path), {"default_prompt_name": None})
+
     path = folder / "1_Pooling" / "config.json"
-    order = folder / "modules.json"
-    if order.exists():
-        with reading(order, "must list modules, each with its type"):
-            modules = [module["type"].split(".")[-1] for module in parse_json(order.read_bytes(), order, list)]
-        if modules not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-            raise InputError(f"{order}: modules {modules} are not implemented; only Transformer, Pooling and Normalize "
-                             "are, in this order")
-
-    raw = read_json(path) if order.exists() or path.exists() else {"pooling_mode": "mean"}
-    check_implemented(path, raw, {"include_prompt": True})
-    said = [f"{key}: {value}" for key, value in raw.items() if key.startswith("pooling_mode") and value]
-    ways = {POOLINGS.get(words) for words in said}
-    if ways not in ({"mean"}, {"cls"}):
-        raise InputError(f"{path}: {', '.join(said) or 'no pooling'} is not implemented; only 'mean' or 'cls' is")
-    return ways.pop()
-
-
-ANY_TOKENIZER = "PreTrainedTokenizer", "TokenizersBackend"      # transformers' classes without rules of their own
+    said = [f"{key}: {value}" for key, value in read_json(path).items() if key.startswith("pooling_mode") and value]
+    if len(said) != 1 or said[0] not in POOLINGS:
+        raise InputError(f"{path}: expected one way of pooling, mean or cls, not {', '.join(said) or 'none'}")
+    return POOLINGS[said[0]]
 
 
 def _tokenizer(folder: Path, longest: int) -> tokenizers.Tokenizer:
-    """The tokenizer of the folder, which cuts a sentence at max_seq_length, and at `longest` tokens at the latest.
+    """The tokenizer of the folder, which cuts a sentence at max_seq_length, and at `longest` tokens at the latest."""
+    path = folder / "sentence_bert_config.json"
+    limits = read_if_there(path)
+    check_implemented(path, limits, {"do_lower_case": False})
+    most = limits.get("max_seq_length") or read_if_there(folder / "tokenizer_config.json").get("model_max_length")
 
-    Like transformers' BERT and MPNet it makes BERT's normaliser anew, from the options of tokenizer_config.json; only a
-    folder that names a class for any tokenizer keeps the normaliser of tokenizer.json. InputError if long sentences
-    lose their beginning.
-    """
-    path = folder / "tokenizer_config.json"
-    given = {key: value for key, value in read_if_there(path).items() if value is not None}
-    check_implemented(path, given, {"truncation_side": "right", "padding_side": "right"})
-
-    with reading(folder / "tokenizer.json", "not a readable tokenizer"):
-        tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    with reading(folder, "its tokenizer cannot be used"):
-        name = given.get("tokenizer_class") or read_json(folder / "config.json").get("tokenizer_class")
-        if isinstance(tokenizer.model, WordPiece) and str(name).removesuffix("Fast") not in ANY_TOKENIZER:
-            tokenizer.normalizer = BertNormalizer(True, given.get("tokenize_chinese_chars", True),
-                                                  given.get("strip_accents"), given.get("do_lower_case", True))
-
-        path = folder / "sentence_bert_config.json"
-        limits = read_if_there(path)
-        check_implemented(path, limits, {"transformer_task": "feature-extraction"})
-        most = limits.get("max_seq_length") or given.get("model_max_length")
+    path = folder / "tokenizer.json"
+    with reading(path, "not a readable tokenizer"):
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
         tokenizer.enable_truncation(min(most or longest, longest))
         tokenizer.enable_padding()
     return tokenizer

@@ -3,9 +3,9 @@
 Exact are chunks, the groups of level 1, their prompts, and the memory of a batch of them and of a search. How much a
 model will write, and how many nodes a search will read, nobody knows; so nothing is said of them.
 
-At the paper's lengths they have to be assumed, to compare with its figures. Tables A3 and A4 suggest that a summary has
-about half as many tokens as its nodes. Table 1's TFLOPs and the number of nodes read for a query (GARLIC 4.4) suggest
-about 60 tokens a node.
+At the paper's lengths they have to be assumed, to compare with its figures. Table 1's TFLOPs and the number of nodes
+read for a query (GARLIC 4.4) suggest about 60 tokens a node. If a graph climbs until a level has a single node, one
+length of summaries fits the construction of all four data sets of Table A4.
 """
 import argparse
 import math
@@ -21,7 +21,7 @@ from llama import BLOCK_BYTES, flops_of, flops_of_reply, length_of, rows_togethe
 from model.checkpoint import Config, choose_device, tensor_shapes
 from pecan import chunks, limit_and_room, node_line, pack, summary_prompt
 
-SUMMARY = 0.5                     # tokens of a summary / tokens of the nodes that it summarises
+SUMMARY = 0.22                    # tokens of a summary / tokens of the nodes that it summarises
 NODE = 60                         # tokens of a node
 CLOSE = 5                         # tokens that close the user's turn and open the reply
 PROMPT = 150                      # tokens of template, instruction and question
@@ -122,13 +122,15 @@ def construction(tokens: int, settings: Settings) -> list[tuple[int, int]]:
     room = settings.window - limit - PROMPT
     level = lengths(tokens, settings.chunk)                  # tokens of each node
     found = []
-    while True:
+    while len(level) > 1:
         groups = [sum(level[i] for i in group) for group in pack(level, room)]
         summaries = [min(limit, int(SUMMARY * nodes)) for nodes in groups]
         found += [(PROMPT + nodes, summary) for nodes, summary in zip(groups, summaries)]
-        if len(groups) == 1:
-            return found
-        level = [length for summary in summaries for length in lengths(summary, NODE)]
+        above = [length for summary in summaries for length in lengths(summary, NODE)]
+        if not 0 < sum(above) < sum(level):
+            break
+        level = above
+    return found
 
 
 def lengths(tokens: int, most: int) -> list[int]:

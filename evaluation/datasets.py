@@ -1,49 +1,54 @@
-"""A data set on disk or on the hub: its layout, its documents with their questions, and a report."""
+"""A data set on disk or on the hub: its documents with their questions."""
 import hashlib
 import itertools
 import json
 import re
+import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from core.files import InputError, instead, look, one_line, reading, sha256
-from data import EMBEDDED, Document
-from evaluation.layouts import LAYOUTS, File, LongBench, NarrativeQA, Report, files_below, text_of
+from core.files import InputError, one_line, reading, sha256
+from data import EMBEDDED, Document, json_lines
+from evaluation.layouts import LAYOUTS, SETS, TABLE, TASKS, check, narrativeqa, task_of
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
-ROWS = r"(?i)\.(json|jsonl|ndjson)(\.gz)?$|^qaps\.csv$|^QuALITY\..*\.(train|dev|test)$"       # names of their files
 TAKEN = (*DATASETS, *OTHER_DATASETS, "", "..", "graphs")       # names with another use in an output folder
 
 
 class Dataset:
-    """A data set: its first `limit` documents that have questions, and a report about all documents.
+    """A data set, or its first `limit` documents that have questions.
 
-    Rows with the same text are one document, so its graph is built once. `name` is the data set's name in the paper, or
-    the name of the file. `questions` are the ids of the questions, in order.
+    `path` is a file of rows, PATH:TASK a task in LongBench's zip file, a folder with qaps.csv NarrativeQA, and PATH:SET
+    one of its sets; each may be on the hub. Rows with the same text are one document, so its graph is built once.
+    Reading stops at the row where document `limit` + 1 begins: questions of earlier documents below it are not asked.
+
+    `name` is the data set's name in the paper, or the name of the file. `questions` are the keys of the questions, in
+    order: (id of the document, id of the question). `report` is what the results say about the data. InputError names
+    the row that is wrong.
     """
 
     def __init__(self, path: str | Path, limit: int | None = None):
-        address = str(path)
-        digest = None
-        if address.startswith(("hf:", "https:")):
-            path, address, digest = fetch(address)
-        label, self.files = find(str(path))
-        self.layout = LAYOUTS[label.split()[0]]
-        self.name = name_of(label, path)
-        self.report = Report(address, label, digest or sha256(self.files))
-        if self.report.part and self.report.part not in self.layout.parts:
-            raise InputError(f"{address}: {self.layout.name}'s {self.report.part!r:.60} is not read, only "
-                             f"{', '.join(self.layout.parts)}")
+        path, address = fetch(str(path)) if str(path).startswith(("hf:", "https:")) else (str(path), str(path))
+        self.part = ""
+        if not Path(path).exists() and ":" in path:
+            path, _, self.part = path.rpartition(":")
+        self.path = Path(path)
 
-        found = self._read()
-        if not found:
-            raise InputError(f"{path}: holds no question ("
-                             f"{', '.join(self.report.found) or f'rows: {self.report.rows}'})")
-        self.report.documents = len(found)
-        self.report.questions = sum(len(document.questions) for document in found)
-        self.documents = found[:limit]
-        self.questions = [question.id for document in self.documents for question in document.questions]
+        self.left_out = Counter()                           # why -> how many questions
+        self.documents = self._read(limit)
+        self.questions = [(document.id, question.id) for document in self.documents for question in document.questions]
+        self.report = {"path": address, "layout": self.layout, "sha256": self._sha256(),
+                       "documents": len(self.documents), "questions": len(self.questions), "left out": +self.left_out}
+        if not self.questions:
+            raise InputError(f"{self}: there must be a question with an answer")
+
+    def __str__(self) -> str:
+        """What was read, in one line."""
+        left_out = ", ".join(f"{count} questions {why}" for why, count in self.report["left out"].items())
+        return (f"{self.report['path']}: {self.layout}, {len(self.documents)} documents, "
+                f"{len(self.questions)} questions{left_out and f'; left out: {left_out}'}")
 
     def lengths(self, split: Callable) -> dict:
         """The lengths of the documents in words or tokens (Table A3); `split` cuts a text into them."""
@@ -51,44 +56,125 @@ class Dataset:
         return {"average": sum(counts) / len(counts), "least": min(counts), "most": max(counts),
                 "documents": len(counts), "questions": len(self.questions)}
 
-    def _read(self) -> list[Document]:
-        """The documents that have questions. A repeated question id gets a number."""
-        documents = {}
+    def _read(self, limit: int | None) -> list[Document]:
+        """The documents without blank passages, and without questions that have no gold answer."""
+        documents = {}                                      # hash of the passages -> document
         used = set()
-        for document in self._rows():
-            questions = documents.setdefault(document.hash, replace(document, questions=[])).questions
-            for question in document.questions:
-                if question.id in used:
-                    self.report.note("a question id that is used again, numbered", question.id)
-                    numbered = (f"{question.id}#{n}" for n in itertools.count(2))
-                    question = replace(question, id=next(id for id in numbered if id not in used))
-                used.add(question.id)
-                questions.append(question)
-        return [document for document in documents.values() if document.questions]
+        for where, document in self._rows():
+            passages = [passage for passage in document.passages if passage.strip()]
+            if not passages:
+                raise InputError(f"{where}: there is no text in it")
+            document = replace(document, passages=passages)
+            if document.hash not in documents and len(documents) == limit:
+                break
 
-    def _rows(self) -> Iterator[Document]:
-        """The document of each row. A row of another form is skipped."""
-        for where, row in self.layout.rows(self.files, self.report):
-            self.report.rows += 1
-            try:
-                document = self.layout.document(where, row, self.report)
-            except Exception as error:                      # nobody can list what a damaged file makes libraries raise
-                self.report.note(f"a row of another form ({type(error).__name__}: {one_line(error)})", where)
+            answered = [question for question in document.questions if question.answers]
+            self.left_out["without a gold answer"] += len(document.questions) - len(answered)
+            if not answered:
                 continue
+            kept = documents.setdefault(document.hash, replace(document, questions=[]))
+            for question in answered:
+                if (kept.id, question.id) in used:
+                    raise InputError(f"{where}: question id {question.id!r} is used a second time in its document")
+                used.add((kept.id, question.id))
+                kept.questions.append(question)
+        return list(documents.values())
 
-            if document.passages:
-                yield document
+    def _rows(self) -> Iterator[tuple[str, Document]]:
+        """Yield where a row is, in words, and its document. The layout is that of the first row."""
+        if (self.path / TABLE).exists():
+            if self.part not in ("", *SETS):
+                raise InputError(f"{self.path}: NarrativeQA has no set {self.part!r:.60}, only {', '.join(SETS)}")
+            self.layout = self.name = "NarrativeQA"
+            for document in narrativeqa(self.path, self.part, self.left_out):
+                yield f"{self.path}, story {document.id}", document
+            return
+
+        rows = rows_of(self.path, self.part)
+        first = next(rows, (1, {}))
+        layout = next((LAYOUTS[key] for key in LAYOUTS if key in first[1]), None)
+        if not layout:
+            raise InputError(f"{self.path}, row 1: a row must have one of the keys {', '.join(LAYOUTS)}")
+        self.layout = layout.name
+        self.name = name_of(layout.name, self.path, self.part)
+        for number, row in itertools.chain([first], rows):
+            try:
+                check(row, layout.form, "the row")
+                document = layout.document(row)
+            except ValueError as error:                     # an InputError, or half a character
+                raise InputError(f"{self.path}, row {number}: {one_line(error)}") from None
+            yield f"{self.path}, row {number}", document
+
+    def _sha256(self) -> str:
+        """Of the file, or of the table and the stories."""
+        if self.path.is_dir():
+            return sha256([self.path / TABLE, *sorted(self.path.rglob("*.content"))])
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def name_of(layout: str, path: Path, part: str) -> str:
+    """The name of a data set in the paper, or that of its file."""
+    if layout == "LongBench":
+        return TASKS.get((part or path.stem).removesuffix("_e"), path.stem)
+    if layout != "own":
+        return layout
+    if path == EMBEDDED:
+        return "embedded"
+    return f"{path.stem}-own" if path.stem in TAKEN else path.stem
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+def rows_of(path: Path, part: str) -> Iterator[tuple[int, dict]]:
+    """Yield the rows of a file with their numbers. A .json file is one list, or Qasper's object; others have lines.
+
+    With `part`, the file is LongBench's zip file, and data/PART.jsonl in it is read.
+    """
+    if part or path.suffix == ".zip":
+        task_of(part)
+        with reading(path, "not LongBench's zip file"):
+            path = zipfile.Path(path, f"data/{part}.jsonl")
+    return enumerate(rows_of_list(path), 1) if path.suffix == ".json" else json_lines(path)
+
+
+def rows_of_list(path: Path) -> Iterator[dict]:
+    """Yield the rows of a JSON list, which is read no further than they are asked for; or Qasper's papers with ids."""
+    sign = re.compile(r"\s*([\[,\]])\s*")                    # before each row, and behind the last
+    decoder = json.JSONDecoder()
+    start = 0
+    with reading(path, "not one JSON list of rows, or Qasper's object"), path.open(encoding="utf-8-sig") as file:
+        text = file.read(1 << 20)
+        if text.lstrip().startswith("{"):
+            yield from ({"id": name} | paper for name, paper in json.loads(text + file.read()).items())
+            return
+
+        while True:
+            try:
+                before = sign.match(text, start)
+                if not before:
+                    raise ValueError(f"a bracket or comma is missing before {text[start:start + 20]!r}")
+                if before[1] == "]":
+                    return
+                row, end = decoder.raw_decode(text, before.end())
+            except ValueError:                              # not JSON, or only not yet: the text is cut in a row
+                more = file.read(len(text))
+                if not more:
+                    raise
+                text, start = text[start:] + more, 0
             else:
-                self.report.note("a row without text", where)
+                check(row, {}, f"{path}: a row")
+                yield row
+                start = end
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------
 
-def fetch(address: str) -> tuple[str, str, str]:
+def fetch(address: str) -> tuple[str, str]:
     """The file at hf://datasets/OWNER/NAME[@REVISION]/FILE[:PART], from the hub or from its cache.
 
-    Returns its local path with the part, the address with the commit that was read, and the file's sha256. Raises
-    InputError if there is no such file, or if it cannot be had.
+    Returns its local path with the part, and the address with the commit that was read. InputError if there is no such
+    file, or if it cannot be had.
     """
     import huggingface_hub as hub
     with reading(address, "not an address of the form hf://datasets/OWNER/NAME[@REVISION]/FILE[:PART]"):
@@ -100,71 +186,6 @@ def fetch(address: str) -> tuple[str, str, str]:
     with reading(address, "cannot be fetched from the hub", "; if it is gated, accept its terms there, and log in with "
                                                             "`hf auth login`"):
         path = Path(hub.hf_hub_download(uri.id, name, repo_type="dataset", revision=uri.revision))
-        commit = path.parents[name.count("/")].name         # .../snapshots/COMMIT/FILE
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    commit = path.parents[name.count("/")].name             # .../snapshots/COMMIT/FILE
     part = uri.path_in_repo.removeprefix(name)
-    return f"{path}{part}", f"hf://datasets/{uri.id}@{commit}/{name}{part}", digest
-
-
-# --- which layout it is ---------------------------------------------------------------------------------------------
-
-def find(path: str) -> tuple[str, list[File]]:
-    """The layout at `path`, and the files to read: one file, or the files in a folder or a zip file.
-
-    The layout is a name in LAYOUTS. If only a part is read, its name follows. PATH:PART is one of NarrativeQA's sets,
-    or the file of this name, such as a task in LongBench's zip file.
-    """
-    whole = path
-    part = ""
-    if not Path(path).exists() and ":" in path:
-        whole, _, part = path.rpartition(":")
-    if not Path(whole).exists():
-        raise InputError(f"{path}: there is no such file or folder")
-
-    with reading(whole):                                    # its folders may be nested too deeply
-        files = files_below(Path(whole))
-    found = {file: stem(file.name) for file in files if re.search(ROWS, file.name)}
-    chosen = [file for file in found if not part or stem(part) == found[file] or file.name == NarrativeQA.table]
-    labels = {*map(recognise, chosen)}
-    if labels == {NarrativeQA.name}:
-        label = f"{NarrativeQA.name} {part}".strip()
-        return label, [file for file in files if file in chosen or ".content" in file.name]
-    if len(labels) != 1 or None in labels:
-        held = " and ".join(sorted(label or "no row of a known layout" for label in labels)) or (
-            f"no {part}" if found else "no .json(l) file" + (look(whole) or instead(file.name for file in files)))
-        hint = f"; {whole}:NAME reads one file of {', '.join(found.values())}" if part and found or chosen[1:] else ""
-        raise InputError(f"{path}: holds {held}; one of these layouts is wanted: {', '.join(LAYOUTS)}{hint}")
-    return labels.pop(), chosen
-
-
-def recognise(file: File) -> str | None:
-    """The label of a file's layout, from its first row; None if unknown. InputError if it is not JSON.
-
-    The first row is the file's first JSON value, or is in it. If it has the keys of several layouts, the first counts.
-    """
-    if file.name == NarrativeQA.table:
-        return NarrativeQA.name
-    with reading(file, "not valid JSON"):
-        value, _ = json.JSONDecoder().raw_decode(text_of(file, Report("")).lstrip())
-
-    rows = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
-    labels = (layout.label(row, stem(file.name)) for row in rows[:2] if isinstance(row, dict)
-              for layout in LAYOUTS.values() if layout.keys <= row.keys())
-    return next(labels, None)
-
-
-def stem(name: str) -> str:
-    """The name of a file without the endings of its format. Others belong to it: law.v1 and law.v2 differ."""
-    return re.sub(r"(?i)(\.(json|jsonl|ndjson|zip|gz))+$", "", name)
-
-
-def name_of(label: str, path: str | Path) -> str:
-    """The data set's name: the paper's for an official layout, else the file's, or that of the part."""
-    name = label.removeprefix(f"{LongBench.name} ").split()[0]
-    if name in (*DATASETS, *OTHER_DATASETS):
-        return name
-    if Path(path) == EMBEDDED:
-        return "embedded"
-    name = stem(Path(path if Path(path).exists() else str(path).replace(":", "/")).name)
-    return f"{name}-own" if name in TAKEN else name
+    return f"{path}{part}", f"hf://datasets/{uri.id}@{commit}/{name}{part}"

@@ -1,202 +1,66 @@
-"""The layouts in which data sets are published, and how files become text.
+"""The layouts in which data sets are published: what a row holds, and the document that it becomes.
 
-These are the paper's data sets in their official layouts, LongBench's tasks, and the project's own format. To add a
-layout, write a subclass of `Layout`, as MuSiQue is, and enter it in LAYOUTS, at the end of this file. What a file says
-is what is read. A row with a defect is left out, and the report counts it.
+To add a layout, write a function `row -> Document`, as `musique` is, and enter it in LAYOUTS, at the end, with the keys
+that its rows have. What a row says is what is read. A row of another form is an InputError, and the run ends.
 """
-import codecs
 import csv
+import gzip
 import html
-import io
-import json
 import re
 import string
-import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from core.files import InputError, one_line, open_bytes, parse_json, reading
-from data import Document, Question, read_jsonl
-from evaluation.paper import DATASETS
+from core.files import InputError, Rule, check_values, reading
+from data import Document, Question
 
-File = Path | zipfile.Path        # on disk or in a zip file
+# --- values ---------------------------------------------------------------------------------------------------------
 
+def check(value, form, name: str):
+    """InputError, which begins with `name`, unless a value of JSON has this form.
 
-@dataclass
-class Report:
-    """The counts of a data set. `found` holds each defect, how often it was found, and where first."""
-    path: str
-    layout: str = ""              # its name, and the part of it that is read: "NarrativeQA test"
-    sha256: str = ""              # of the files that were read
-    rows: int = 0                 # of the layout: questions, papers (Qasper) or documents (own)
-    documents: int = 0
-    questions: int = 0
-    found: dict = field(default_factory=dict)
-
-    @property
-    def part(self) -> str:
-        """The part of the layout that is read; "" for all of it."""
-        return self.layout.partition(" ")[2]
-
-    def note(self, defect: str, where: str):
-        """Count a defect."""
-        self.found.setdefault(defect, {"count": 0, "first": where})["count"] += 1
-
-    def lines(self) -> list[str]:
-        """The report in words."""
-        found = [f"  {entry['count']} times: {defect} (first: {entry['first']})"
-                 for defect, entry in self.found.items()]
-        return [f"{self.path}: {self.layout}, {self.rows} rows, sha256 {self.sha256[:16]}: "
-                f"{self.documents} documents, {self.questions} questions", *found]
-
-
-# --- files ----------------------------------------------------------------------------------------------------------
-
-def files_below(root: File) -> list[File]:
-    """The files of a folder or a zip file, in the order of their names; or the file itself. None that is hidden."""
-    if isinstance(root, Path) and root.is_file() and root.name.lower().endswith(".zip"):      # a zip in a zip is a file
-        with reading(root, "not a readable zip file"):
-            root = zipfile.Path(root)
-    if not root.is_dir():
-        return [root]
-
-    shown = (child for child in root.iterdir() if not child.name.startswith((".", "__MACOSX")))
-    children = sorted(shown, key=lambda child: child.name)
-    return [file for child in children for file in files_below(child)]
-
-
-# --- encodings ------------------------------------------------------------------------------------------------------
-
-def windows_1252(error: UnicodeDecodeError) -> tuple[str, int]:
-    """An error handler: bytes that are not UTF-8 are Windows-1252. The five undefined become U+FFFD."""
-    return error.object[error.start:error.end].decode("cp1252", "replace"), error.end
-
-
-codecs.register_error("windows-1252", windows_1252)
-
-
-def text_of(file: File, report: Report) -> str:
-    """The text of a file, unpacked if it is gzipped, in the encoding that its byte order mark says. Without one it is
-    UTF-8, and what is no UTF-8 is Windows-1252.
+    A form is a type, or several (str | None); {key: form}, beside other keys; [form] for all items of a list; (form,
+    ...) for the items of a list of this length.
     """
-    with reading(file), open_bytes(file) as stream:
-        content = stream.read()
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return content.decode(json.detect_encoding(content))
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        report.note("not UTF-8, read as Windows-1252", f"{file.name}, line {line}")
-        return content.decode("utf-8-sig", "windows-1252")
+    kind = dict if isinstance(form, dict) else list if isinstance(form, list | tuple) else form
+    if not isinstance(value, kind):
+        raise InputError(f"{name} is {value!r:.60}; it must be of type {getattr(kind, '__name__', kind)}")
+    if isinstance(form, tuple) and len(value) != len(form):
+        raise InputError(f"{name} has {len(value)} items; it must have {len(form)}")
+
+    if isinstance(form, dict):
+        for key, inner in form.items():
+            if key not in value:
+                raise InputError(f"{name} has no key {key!r}")
+            check(value[key], inner, key)
+    elif isinstance(form, list | tuple):
+        for item, inner in zip(value, form if isinstance(form, tuple) else form * len(value)):
+            check(item, inner, f"an item of {name}")
+    elif isinstance(value, str):
+        value.encode()                                      # half a character (\ud83d) could not be written again
 
 
-# --- pages ----------------------------------------------------------------------------------------------------------
-
-HIDDEN = {"script", "style", "title"}
-
-# Tags that may stand inside a word. All others begin or end a line.
-INLINE = set("a abbr b big cite code del em font i ins kbd q s small span strike strong sub sup tt u var wbr".split())
-
-# IMSDb's script against frames. Where stories of NarrativeQA have lost their tags, 123 begin with it and 15 with its
-# comment (by the column story_start of documents.csv).
-FRAMES = re.compile(r"(?s)\s*(?:<!--\s*)?(?:/\*.*?\*/\s*)?if\s*\(window\s*!=\s*top\)\s*top\.location\.href\s*="
-                    r"\s*location\.href;?(?:\s*//\s*-->)?")
+OPTIONS = Rule((list,), "a list of 1 to 26 texts", lambda texts: 0 < len(texts) <= 26)      # named by their letters
 
 
-class Page(HTMLParser):
-    """Reads a page in HTML; `text` is a list of what it shows."""
-    hidden = False
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.text = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.hidden |= tag in HIDDEN
-        self.text.append("" if tag in INLINE else "\n")
-
-    def handle_endtag(self, tag):
-        self.hidden &= tag not in HIDDEN
-        self.text.append("" if tag in INLINE else "\n")
-
-    def handle_data(self, data):
-        self.text.append("" if self.hidden else data)
+def check_options(values: dict, prefix: str = ""):
+    """InputError, which begins with `prefix`, for impossible options or an impossible index of the right one."""
+    check_values(values, {"options": OPTIONS}, prefix)
+    indices = range(len(values["options"]))
+    check_values(values, {"gold": Rule((int,), f"the index of an option, at most {indices[-1]}", indices.__contains__)},
+                 prefix)
 
 
-def plain_text(text: str, report: Report, where: str) -> str:
-    """The text of a story or an article, which may be a page in HTML. ValueError if it is no text.
-
-    It is a page if one of these tags or the end of any element is among its first 5,000 characters.
-    """
-    if "\0" in text:
-        raise ValueError("holds NUL characters, so it is no text")
-    if re.search(r"<(html|body|pre|script|!doctype|title|p|br|center|font)\b|</[a-z]\w*>", text[:5000], re.I):
-        report.note("a page in HTML; only its text was kept", where)
-        text = "".join(Page(text).text)
-
-    script = FRAMES.match(text)
-    if script:
-        report.note("JavaScript before the text, left out", where)
-        text = text[script.end():]
-    return text
+def ask(name: str, text: str, answers: list[str], **extra) -> Question:
+    """The question of a row. A gold answer that is blank is none, and a repeated one is kept once."""
+    if not text.strip():
+        raise InputError(f"question {name} is blank")
+    return Question(name, text.strip(), list(dict.fromkeys(filter(None, map(str.strip, answers)))), extra)
 
 
-# --- the contract of a layout ---------------------------------------------------------------------------------------
-
-class Layout:
-    """A form in which data sets are published: how we recognise it, find its rows, and read a row.
-
-    Unless a subclass says otherwise, a file holds one list of rows or one row a line, and the first row has all `keys`.
-    """
-    name: str                     # one word
-    keys: set                     # a row that has them is of this layout
-    parts: tuple = ()             # that can be read alone
-
-    def label(self, row: dict, stem: str) -> str:
-        """`name`, and behind it the part of the layout that a row of the file `stem` belongs to."""
-        return self.name
-
-    def rows(self, files: list[File], report: Report) -> Iterator[tuple[str, object]]:
-        """Yield (where, row) for each row of the files; `where` says in words which row it is.
-
-        Raises InputError if a file does not have the layout. A row that cannot be read is counted by report.note.
-        """
-        for file in files:
-            for number, line in self.lines(text_of(file, report), file):
-                where = f"{file.name}, {number}"
-                try:
-                    if line.strip():
-                        yield where, parse_json(line, where)
-                except InputError:
-                    report.note("not valid JSON", where)
-
-    def lines(self, text: str, file: File) -> Iterable[tuple[str, str]]:
-        """Which row of a file, and its JSON, apart from that of others: a damaged row costs itself alone."""
-        if text.lstrip().startswith("["):
-            with reading(file, "not valid JSON"):
-                return [(f"row {number}", json.dumps(row)) for number, row in enumerate(json.loads(text))]
-        return [(f"line {number}", line) for number, line in enumerate(text.split("\n"), 1)]    # a text may hold others
-
-    def document(self, where: str, row: object, report: Report) -> Document:
-        """The document of a row with its questions, made by `checked`.
-
-        The contents of a row need no checks here. If this raises anything, the row is skipped and counted, because it
-        has another form. So is a row whose document has no passages.
-        """
-        raise NotImplementedError
-
-
-def texts(value) -> list[str]:
-    """The value, if it is a list of texts; TypeError otherwise. (Unchecked, a text would become a list of letters.)"""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise TypeError("not a list of texts")
-    return value
-
+# --- the data sets of the paper -------------------------------------------------------------------------------------
 
 def paragraph(title: str, text: str) -> str:
     """A paragraph with its title on a line above it; "" if the paragraph is empty.
@@ -208,256 +72,216 @@ def paragraph(title: str, text: str) -> str:
     return title + "\n" + text if text.strip() else ""
 
 
-def id_of(row: dict):
-    """The id that a row gives, if it is not empty."""
-    return next((row[key] for key in ("_id", "id") if row.get(key) not in (None, "")), None)
+HOTPOTQA = {"_id": str, "question": str, "answer": str, "supporting_facts": list, "context": [(str, [str])]}
 
 
-def checked(where: str, name, passages: list[str], questions: Iterable, report: Report,
-            read: Callable = lambda question: question) -> Document:
-    """The document that a layout returns. What a row says is read as it stands; only empty texts are left out.
+def hotpotqa(row: dict) -> Document:
+    """A question with its paragraphs, [title, [sentence, ...]]; sentences keep the blanks before them.
 
-    `passages` and `questions` are as in the row; `read` makes a Question of each. A repeated answer is kept once. A
-    question without a text or an answer, or of another form, is left out and counted. `where` replaces an id of None.
+    Titles are escaped as in HTML: of 1,000 in the development set 10 are, such as "Harper &amp; Row", and the sentences
+    below them have the plain sign.
     """
-    document = Document(where if name is None else str(name),
-                        [passage for passage in texts(passages) if passage.strip()])
-    for asked in questions:
-        try:
-            question = read(asked)
-            words = texts([question.text, *texts(question.answers)])
-        except Exception as error:
-            report.note(f"a question of another form ({one_line(error)})", where)
-            continue
-
-        text, *answers = map(str.strip, words)
-        answers = list(dict.fromkeys(filter(None, answers)))
-        name = where if question.id is None else str(question.id)
-        if answers and text:
-            document.questions.append(Question(name, text, answers, question.extra))
-        else:
-            report.note("a question without an answer" if text else "an empty question", name)
-    return document
+    passages = [paragraph(html.unescape(title), "".join(sentences)) for title, sentences in row["context"]]
+    return Document(row["_id"], passages, [ask(row["_id"], row["question"], [row["answer"]])])
 
 
-# --- the data sets of the paper -------------------------------------------------------------------------------------
-
-class NarrativeQA(Layout):
-    """A table of questions, qaps.csv, and a file DOCUMENT.content for each story.
-
-    The columns of the table are document_id, set (train, valid or test), question, answer1, answer2. PATH:SET reads
-    only one of the three sets.
-    """
-    name = "NarrativeQA"
-    table = "qaps.csv"
-    keys = {table}                # it is recognised by its name
-    parts = "train", "valid", "test"
-
-    def rows(self, files, report):
-        """A row is a document: its questions and the file of its story. Rows are in the order of the table."""
-        stories = {file.name.split(".")[0]: file for file in files if file.name != self.table}
-        for file in files:
-            if file.name == self.table:
-                for name, questions in self.questions(file, report).items():
-                    if name in stories:
-                        yield name, (questions, stories[name])
-                    else:
-                        report.note("a document whose story is missing", name)
-
-    def questions(self, file: File, report: Report) -> dict[str, list[Question]]:
-        """The questions of a table, by the ids of their documents."""
-        questions = {}
-        with reading(file, "not a table of questions"):
-            table = csv.DictReader(io.StringIO(text_of(file, report)))
-            for number, row in enumerate(table, 2):               # the first line holds the names of the columns
-                name = row["document_id"]
-                question = Question(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
-                if None in row:
-                    report.note("a row with too many columns", f"{file.name}, row {number}")
-                elif report.part in ("", row["set"]):
-                    questions.setdefault(name, []).append(question)
-        return questions
-
-    def document(self, where, row, report):
-        questions, story = row
-        text = plain_text(text_of(story, report), report, where)
-        return checked(where, where, [text], questions, report)
+MUSIQUE = {"id": str, "question": str, "answer": str, "answer_aliases": [str], "answerable": bool,
+           "paragraphs": [{"idx": int, "title": str, "paragraph_text": str}]}
 
 
-class Qasper(Layout):
-    """A file holds one object. It maps the id of each paper to the paper and its questions.
-
-        {id: {"title": ..., "abstract": ..., "full_text": [{"section_name": ..., "paragraphs": [...]}, ...],
-              "qas": [{"question_id": ..., "question": ..., "answers": [{"answer": {...}}, ...]}, ...]}, ...}
-    """
-    name = "Qasper"
-    keys = {"full_text", "abstract"}          # of its first paper
-
-    def lines(self, text, file):
-        with reading(file, "not one object of papers", "; rows of the hub are not read, only the official file"):
-            papers = json.loads(text)
-            if self.keys <= papers.keys():
-                raise ValueError("it is a single paper")
-            return [(f"paper {name}", json.dumps([name, paper])) for name, paper in papers.items()]
-
-    def document(self, where, row, report):
-        """Title, abstract and sections of a paper become one text. The answers of all annotators are gold."""
-        name, row = row
-        parts = [row["title"], row["abstract"]]
-        for section in row["full_text"]:
-            parts += [section.get("section_name"), *texts(section["paragraphs"])]
-        text = "\n".join(part for part in parts if part and part.strip())
-
-        return checked(where, name, [text], row["qas"], report, lambda asked: Question(
-            asked["question_id"], asked["question"], [self.gold(given["answer"]) for given in asked["answers"]]))
-
-    def gold(self, answer: dict) -> str:
-        """An annotator's answer, written as Qasper's own scorer writes it."""
-        if answer["unanswerable"]:
-            return "Unanswerable"
-        if answer["extractive_spans"]:
-            return ", ".join(texts(answer["extractive_spans"]))
-        return answer["free_form_answer"] or {None: "", True: "Yes", False: "No"}[answer["yes_no"]]
+def musique(row: dict) -> Document:
+    """A question with its paragraphs, in the order of idx: titles repeat. An unanswerable one has no gold answer."""
+    passages = [paragraph(each["title"], each["paragraph_text"])
+                for each in sorted(row["paragraphs"], key=lambda each: each["idx"])]
+    answers = [row["answer"], *row["answer_aliases"]] if row["answerable"] else []
+    return Document(row["id"], passages, [ask(row["id"], row["question"], answers)])
 
 
-class HotpotQA(Layout):
-    """A file holds one list of questions, each with its paragraphs.
-
-        [{"_id": ..., "question": ..., "answer": ..., "supporting_facts": [...],
-          "context": [[title, [sentence, ...]], ...]}, ...]               sentences keep the blanks before them
-
-    JSON lines of one question each are read, too. So is the hub's form: "id" instead of "_id", and a context of
-    {"title": [title, ...], "sentences": [[sentence, ...], ...]}. HotpotQA's titles are escaped as in HTML: of 1,000 in
-    its development set 10 are, such as "Harper &amp; Row", and the sentences below them have the plain sign.
-    """
-    name = "HotpotQA"
-    keys = {"question", "context", "supporting_facts"}
-
-    def document(self, where, row, report):
-        context = row["context"]
-        if isinstance(context, dict):
-            context = zip(context["title"], context["sentences"], strict=True)
-        passages = [self.passage(title, texts(sentences)) for title, sentences in context]
-        question = Question(id_of(row), row["question"], [row.get("answer") or ""])
-        return checked(where, question.id, passages, [question], report)
-
-    def passage(self, title: str, sentences: list[str]) -> str:
-        return paragraph(html.unescape(title), "".join(sentences))
+QASPER = {"id": str, "title": str, "abstract": str,
+          "full_text": [{"section_name": str | None, "paragraphs": [str]}],
+          "qas": [{"question_id": str, "question": str, "answers": [{"answer": {
+              "unanswerable": bool, "extractive_spans": [str], "yes_no": bool | None, "free_form_answer": str}}]}]}
 
 
-class MuSiQue(Layout):
-    """JSON lines of questions, each with its paragraphs.
+def qasper(row: dict) -> Document:
+    """A paper with its questions. Title, abstract and sections become one text; all annotators' answers are gold."""
+    parts = [row["title"], row["abstract"]]
+    for section in row["full_text"]:
+        parts += [section["section_name"] or "", *section["paragraphs"]]
+    questions = [ask(each["question_id"], each["question"], [gold(given["answer"]) for given in each["answers"]])
+                 for each in row["qas"]]
+    return Document(row["id"], ["\n".join(part for part in parts if part.strip())], questions)
 
-        {"id": ..., "question": ..., "answer": ..., "answer_aliases": [...], "answerable": true,
-         "paragraphs": [{"idx": 0, "title": ..., "paragraph_text": ...}, ...]}
 
-    Paragraphs are identified by idx, because titles repeat. A test set has no answers.
-    """
-    name = "MuSiQue"
-    keys = {"paragraphs", "question"}
-
-    def document(self, where, row, report):
-        paragraphs = sorted(row["paragraphs"], key=lambda row: row["idx"])
-        passages = [paragraph(row["title"], row["paragraph_text"]) for row in paragraphs]
-        answers = [row.get("answer") or "", *texts(row.get("answer_aliases") or [])]
-        if not row.get("answerable", True):
-            answers = []
-        return checked(where, id_of(row), passages, [Question(id_of(row), row["question"], answers)], report)
+def gold(answer: dict) -> str:
+    """An annotator's answer, written as Qasper's own scorer writes it."""
+    if answer["unanswerable"]:
+        return "Unanswerable"
+    if answer["extractive_spans"]:
+        return ", ".join(answer["extractive_spans"])
+    return answer["free_form_answer"] or {None: "", True: "Yes", False: "No"}[answer["yes_no"]]
 
 
 # --- other data sets ------------------------------------------------------------------------------------------------
 
-class TwoWiki(HotpotQA):
-    """2WikiMultihopQA has HotpotQA's form plus "evidences".
+def two_wiki(row: dict) -> Document:
+    """HotpotQA's form plus "evidences". Its sentences have no blanks between them, its titles are not escaped."""
+    passages = [paragraph(title, " ".join(filter(None, map(str.strip, sentences))))
+                for title, sentences in row["context"]]
+    return Document(row["_id"], passages, [ask(row["_id"], row["question"], [row["answer"]])])
 
-    Its sentences have no blanks between them, and nothing shows that its titles are escaped.
+
+QUALITY = {"article_id": str, "set_unique_id": str, "article": str,
+           "questions": [{"question": str, "options": [str]}]}
+
+
+def quality(row: dict) -> Document:
+    """An article and one writer's questions about it; other rows may have the same article.
+
+    The options follow a question's text as lines "(A) ..", and the answer is the text of the right one. For the
+    accuracy, a question also has `options` and `gold`, the index of the right one. A test set has no gold_label.
     """
-    name = "2WikiMultihopQA"
-    keys = HotpotQA.keys | {"evidences"}
+    if is_page(row["article"]):
+        raise InputError("the article is a page in HTML; the file with htmlstripped in its name is wanted")
+    questions = []
+    for number, each in enumerate(row["questions"]):
+        options = [" ".join(option.split()) for option in each["options"]]
+        lines = [f"({letter}) {option}" for letter, option in zip(string.ascii_uppercase, options)]
+        right = {}
+        if "gold_label" in each:
+            check(each["gold_label"], int, "gold_label")
+            right = {"options": options, "gold": each["gold_label"] - 1}
+            check_options(right)
+        questions.append(ask(f"{row['set_unique_id']}-{number}", "\n".join([each["question"], *lines]),
+                             [options[right["gold"]]] if right else [], **right))
+    return Document(row["article_id"], [row["article"]], questions)
 
-    def passage(self, title, sentences):
-        return paragraph(title, " ".join(filter(None, map(str.strip, sentences))))
+
+LONGBENCH = {"_id": str, "input": str, "context": str, "answers": [str], "dataset": str}
+
+# The English tasks of question answering, and the data sets that they are of. (LongBench-E's tasks end in _e.) Other
+# tasks have other metrics than ours, or Chinese answers, which our metrics cannot split into words.
+TASKS = {"narrativeqa": "NarrativeQA", "qasper": "Qasper", "hotpotqa": "HotpotQA", "musique": "MuSiQue",
+         "2wikimqa": "2WikiMultihopQA", "multifieldqa_en": "multifieldqa_en"}
+OF_PASSAGES = "HotpotQA", "MuSiQue", "2WikiMultihopQA"
 
 
-class QuALITY(Layout):
-    """JSON lines, each with an article and one writer's questions about it. A question has four options.
+def task_of(name: str) -> str:
+    """The data set of a task; InputError for a task that is not read."""
+    dataset = TASKS.get(name.removesuffix("_e"))
+    if not dataset:
+        raise InputError(f"LongBench's {name!r:.60} is not read, only {', '.join(TASKS)}")
+    return dataset
 
-        {"article_id": ..., "set_unique_id": ..., "title": ..., "article": ...,
-         "questions": [{"question": ..., "options": [4 texts], "gold_label": 1 to 4, ...}, ...]}
 
-    Several lines may hold the same article; they become one document. A test set has no labels.
+def longbench(row: dict) -> Document:
+    """A question with its context, which is cut into its passages if the task has several documents."""
+    passages = [row["context"]]
+    if task_of(row["dataset"]) in OF_PASSAGES:
+        passages = re.split(r"^Passage \d+:\r?\n", row["context"], flags=re.M)
+    return Document(row["_id"], passages, [ask(row["_id"], row["input"], row["answers"])])
+
+
+OWN = {"questions": [{"question": str, "answers": [str]}]}
+
+
+def own(row: dict) -> Document:
+    """A document of your own data, a line of a file of JSON lines:
+
+        {"id": "d1", "text": "...", "questions": [{"id": "q1", "question": "Who ...?", "answers": ["Ann", "Ann Lee"]}]}
+
+    `text` is one long text. A list of texts, `passages`, can replace it; no chunk then mixes two passages. A missing id
+    is made from the hash of the passages, or from the number of the question. A question keeps its other fields; with
+    `options` and `gold`, the index of the right one, it counts for the accuracy.
     """
-    name = "QuALITY"
-    keys = {"article", "article_id", "questions"}
+    if ("text" in row) == ("passages" in row):
+        raise InputError("a document has either text or passages")
+    passages = [row["text"]] if "text" in row else row["passages"]
+    check(passages, [str], "text or passages")
+    document = Document(row.get("id", Document("", passages).hash[:8]), passages)
+    check(document.id, str, "id")
 
-    def document(self, where, row, report):
-        """The options follow a question's text as lines "(A) ..". The answer is the text of the right option.
-
-        For the accuracy, `extra` has the options and gold, the index of the right one. A test set has no labels.
-        """
-        def read(numbered):
-            number, asked = numbered
-            options = [" ".join(option.split()) for option in texts(asked["options"])]
-            lines = [f"({letter}) {option}" for letter, option in zip(string.ascii_uppercase, options)]
-            gold = (asked.get("gold_label") or 0) - 1 if len(options) == len(lines) else -1
-            return Question(f"{row['set_unique_id']}-{number}", "\n".join([asked["question"], *lines]),
-                            [option for n, option in enumerate(options) if n == gold],
-                            {"options": options, "gold": gold})
-
-        article = plain_text(row["article"], report, where)               # a page, in files without "htmlstripped"
-        return checked(where, row["article_id"], [article], enumerate(row["questions"]), report, read)
+    for number, each in enumerate(row["questions"]):
+        extra = {"id": f"{document.id}-{number}"} | each
+        name, text, answers = map(extra.pop, ("id", "question", "answers"))
+        check(name, str, "id")
+        if "options" in extra:
+            check_options(extra, f"question {name}: ")
+        document.questions.append(ask(name, text, answers, **extra))
+    return document
 
 
-class LongBench(Layout):
-    """JSON lines of questions, each with its context. A task has a file TASK.jsonl; PATH:TASK reads it from data.zip.
-
-        {"_id": ..., "input": ..., "context": ..., "answers": [...], "dataset": TASK}
-
-    Some copies say "question" instead of "input". Without "dataset", the file's name is the task. Only English question
-    answering is read, and four of these tasks are data sets of the paper. (LongBench-E's tasks end in _e.) The other
-    tasks have other metrics than ours, or Chinese answers, which our metrics cannot split into words.
-    """
-    name = "LongBench"
-    keys = {"context", "answers"}
-    tasks = {name.lower(): name for name in DATASETS} | {"2wikimqa": "2WikiMultihopQA",
-                                                         "multifieldqa_en": "multifieldqa_en"}
-    parts = tuple(tasks.values())
-    of_passages = "HotpotQA", "MuSiQue", "2WikiMultihopQA"
-
-    def part(self, task) -> str:
-        """The name of a task, which is that of its data set if it is one of ours."""
-        return self.tasks.get(str(task).removesuffix("_e"), str(task))
-
-    def label(self, row, stem):
-        return f"{self.name} {self.part(row.get('dataset') or stem)}"
-
-    def document(self, where, row, report):
-        """The context is cut into its passages, if the task has several documents. ValueError if it is another task."""
-        task = row.get("dataset") or report.part
-        if self.part(task) != report.part:
-            raise ValueError(f"of the task {task!r:.60}")
-        passages = [row["context"]]
-        if report.part in self.of_passages:
-            passages = re.split(r"^Passage \d+:\r?\n", row["context"], flags=re.M)
-        name = id_of(row)
-        question = Question(name, row.get("input") or row["question"], row["answers"])
-        return checked(where, name, passages, [question], report)
+class Layout(NamedTuple):
+    """What a row has, and the document that it becomes. `name` is that of the data set in the paper."""
+    name: str
+    form: dict
+    document: Callable[[dict], Document]
 
 
-class Own(Layout):
-    """The project's own format: JSON lines of documents with their questions. It is described and read in data.py."""
-    name = "own"
-    keys = {"questions"}
-
-    def rows(self, files, report):
-        """A row is a document. Nothing is skipped: a mistake in your own data is an InputError."""
-        return ((document.id, document) for file in files for document in read_jsonl(file))
-
-    def document(self, where, row, report):
-        return row
-
-
-# datasets.recognise tries them in this order.
+# The first row of a file has one of these keys; the first one counts.
 LAYOUTS = {
-    layout.name: layout for layout in (NarrativeQA(), TwoWiki(), HotpotQA(), Qasper(), MuSiQue(), QuALITY(),
-                                       LongBench(), Own())}
+    "evidences": Layout("2WikiMultihopQA", HOTPOTQA | {"evidences": list}, two_wiki),
+    "supporting_facts": Layout("HotpotQA", HOTPOTQA, hotpotqa),
+    "paragraphs": Layout("MuSiQue", MUSIQUE, musique),
+    "full_text": Layout("Qasper", QASPER, qasper),
+    "article": Layout("QuALITY", QUALITY, quality),
+    "context": Layout("LongBench", LONGBENCH, longbench),
+    "questions": Layout("own", OWN, own)}
+
+
+# --- NarrativeQA, a folder ------------------------------------------------------------------------------------------
+
+TABLE = "qaps.csv"                                          # a folder that holds it is NarrativeQA
+COLUMNS = "document_id", "set", "question", "answer1", "answer2"
+SETS = "train", "valid", "test"
+
+
+def narrativeqa(folder: Path, part: str, left_out: Counter) -> Iterator[Document]:
+    """Yield the documents of qaps.csv, or of one of its SETS. A story is ID.content, in the folder or below.
+
+    Questions about a story that is not there, or that is not UTF-8, are counted in `left_out`.
+    """
+    questions = {}
+    with (folder / TABLE).open(encoding="utf-8-sig", newline="") as file:
+        for number, row in enumerate(csv.DictReader(file), 2):                # row 1 holds the names of the columns
+            if None in row or None in map(row.get, COLUMNS):
+                raise InputError(f"{folder / TABLE}, row {number}: {', '.join(COLUMNS)} are wanted, one value each")
+            name = row["document_id"]
+            if part in ("", row["set"]):
+                asked = ask(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])
+                questions.setdefault(name, []).append(asked)
+
+    stories = {file.stem: file for file in folder.rglob("*.content")}
+    for name, asked in questions.items():
+        if name not in stories:
+            left_out["about a story that is not there"] += len(asked)
+            continue
+        with reading(stories[name]):
+            content = stories[name].read_bytes()
+            content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            left_out["about a story that is not UTF-8"] += len(asked)
+        else:
+            yield Document(name, [without_tags(text) if is_page(text) else text], asked)
+
+
+# What a page does not show; tags that may stand inside a word. All other tags begin or end a line.
+HIDDEN = re.compile(r"(?is)<(script|style|title)\b.*?</\1\s*>|<!--.*?-->")
+INLINE = re.compile(r"(?i)</?(?:a|b|big|em|font|i|small|span|strike|strong|sub|sup|tt|u)\b[^<>]*>")
+TAG = re.compile(r"(?i)</?[a-z!][^<>]*>")
+
+
+def is_page(text: str) -> bool:
+    """Whether a text begins with a tag."""
+    return bool(TAG.match(text.lstrip()))
+
+
+def without_tags(page: str) -> str:
+    """The text of a page in HTML.
+
+    Python's parser is not used: what it makes of an unclosed comment or element differs between its versions. Here only
+    what is closed is hidden.
+    """
+    return html.unescape(TAG.sub("\n", INLINE.sub("", HIDDEN.sub("", page))))

@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from core.files import TEXT, TEXTS, InputError, check_values
-from data import check_options, json_lines
-from evaluation.answers import OPTIONS, answer_files
-from evaluation.layouts import LongBench
-from evaluation.options import option_of
+from data import json_lines
+from evaluation.layouts import check_options, task_of
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
 
@@ -52,6 +50,28 @@ def f1(prediction: str, answers: list[str]) -> float:
 
 
 # --- options --------------------------------------------------------------------------------------------------------
+
+def option_of(prediction: str, options: list[str]) -> int | None:
+    """The index of the option that a reply names: by the first line that names one. None if no line does.
+
+    A line names an option if it is the option's text, or the option's letter, or begins with the letter in one of the
+    forms "(B)", "B.", "B)", "B:" and then a blank. Case, bold type and a full stop at the end are nothing. So "A dog
+    barked" and "The answer is B" name none. The papers do not say how they match replies.
+    """
+    letters = string.ascii_lowercase[:len(options)]
+    texts = [option.strip().rstrip(".").casefold() for option in options]
+    for line in prediction.replace("**", "").casefold().splitlines():
+        said = line.strip().rstrip(".")
+        if said and said in texts:
+            return texts.index(said)
+        found = re.match(rf"\(?([{letters}])(?:[.):]+\s|\)?$)", said)
+        if found:
+            return letters.index(found[1])
+    return None
+
+
+OPTIONS = ("options", "gold")                                    # their fields in a row
+
 
 def accuracy(rows: list[dict]) -> dict:
     """The percentage of rows whose prediction names the gold option; {} if no row has options and `gold`."""
@@ -111,13 +131,18 @@ def with_interval(name: str, values: list[float]) -> dict:
     return {name: mean(values), f"{name}_interval": interval(values)}
 
 
+def key_of(row: dict) -> tuple[str, str]:
+    """The key of a row's question: two documents may have a question of the same id, as in Qasper."""
+    return row["document"], row["id"]
+
+
 def difference(rows: list[dict], others: list[dict]) -> dict | None:
     """Mean F1 of `rows` minus mean F1 of `others`, in points, with its 95 % interval; None if they share no question.
 
     The difference is taken on each question that both have answered, so a hard question affects both alike.
     """
-    ours, theirs = ({row["id"]: f1(row["prediction"], row["answers"]) for row in of} for of in (rows, others))
-    differences = [100 * (ours[id] - theirs[id]) for id in ours if id in theirs]
+    ours, theirs = ({key_of(row): f1(row["prediction"], row["answers"]) for row in of} for of in (rows, others))
+    differences = [100 * (ours[key] - theirs[key]) for key in ours if key in theirs]
     return {"f1": mean(differences), "interval": interval(differences)} if differences else None
 
 
@@ -159,8 +184,8 @@ def summary(rows: list[dict], pecan: list[dict] | None = None) -> dict:
     found["counts"] = dict(counts)
 
     # What is compared with PECAN is compared on the questions that both have answered.
-    flops = {row["id"]: row["flops"] for row in pecan or ()}
-    both = [(row["flops"], flops[row["id"]]) for row in rows if row["id"] in flops]
+    flops = {key_of(row): row["flops"] for row in pecan or ()}
+    both = [(row["flops"], flops[key_of(row)]) for row in rows if key_of(row) in flops]
     if both:
         ours, theirs = map(sum, zip(*both))
         found["ratio"] = ours / theirs
@@ -169,8 +194,7 @@ def summary(rows: list[dict], pecan: list[dict] | None = None) -> dict:
 
 
 def read_predictions(path: str | Path) -> list[dict]:
-    """Rows with prediction and answers, from a file of this project, with those of its other processes, or of LongBench
-    (`pred`).
+    """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
 
     InputError names the first line without them, or with impossible options. A LongBench file must be of an English
     question answering task, which is its name, or the end of FILE:TASK.
@@ -180,12 +204,10 @@ def read_predictions(path: str | Path) -> list[dict]:
     if not Path(path).exists() and ":" in str(path):
         path, _, task = str(path).rpartition(":")
 
-    lines = [(file, *line) for file in answer_files(path) or [Path(path)] for line in json_lines(file)]
-    for file, number, row in lines:
-        if "pred" in row and LongBench().part(task) not in LongBench.parts:
-            raise InputError(f"{path}: LongBench's {task!r} is not scored, only {', '.join(LongBench.tasks)}: "
-                             f"name one, {path}:TASK; predictions of others have the key 'prediction'")
-        row, where = {"prediction": row.get("pred")} | row, f"{file}, line {number}: "
+    for number, row in json_lines(Path(path)):
+        if "pred" in row:
+            task_of(task)
+        row, where = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{where}not a prediction with its answers: ")
         if None not in map(row.get, OPTIONS):
             check_options(row, where)

@@ -16,11 +16,9 @@ from core.files import (
     InputError,
     Rule,
     check_values,
-    instead,
     read_if_there,
     read_json,
     reading,
-    remark,
     sha256,
 )
 
@@ -62,24 +60,6 @@ SCALINGS = {"default": {}, "linear": LINEAR,
             "llama3": LINEAR | {"low_freq_factor": POSITIVE, "high_freq_factor": POSITIVE,
                                 "original_max_position_embeddings": COUNT}}
 IMPLEMENTED = {"hidden_act": "silu", "partial_rotary_factor": 1, "use_sliding_window": False}
-
-# The keys, of any file, that we read or that change no result here: of training, of sampling, of other tasks.
-KNOWN = set("""
-    add_cross_attention add_prefix_space added_tokens_decoder additional_special_tokens architectures attention_bias
-    attention_dropout attention_probs_dropout_prob auto_map backend bos_token_id chat_template
-    chunk_size_feed_forward classifier_dropout clean_up_tokenization_spaces do_basic_tokenize
-    do_lower_case do_sample dtype embedding_dimension eos_token_id errors extra_special_tokens factor from_slow
-    gradient_checkpointing head_dim hidden_dropout_prob hidden_size high_freq_factor id2label initializer_range
-    intermediate_size is_encoder_decoder is_local label2id layer_norm_eps layer_types legacy local_files_only
-    low_freq_factor max_length max_new_tokens max_position_embeddings max_seq_length max_window_layers min_p
-    mlp_bias modality_config model_input_names model_max_length model_type module_output_name name_or_path
-    never_split num_attention_heads num_hidden_layers num_key_value_heads original_max_position_embeddings
-    output_attentions output_hidden_states pad_to_multiple_of pad_token_id pad_token_type_id padding_side
-    pretraining_tp problem_type return_dict rms_norm_eps rope_parameters rope_scaling rope_theta
-    rope_type sliding_window sp_model_kwargs spaces_between_special_tokens special_tokens_map_file stride
-    strip_accents temperature tie_word_embeddings tokenize_chinese_chars tokenizer_class tokenizer_file top_k top_p
-    torch_dtype transformers_version truncation_strategy type type_vocab_size typical_p use_cache
-    use_default_system_prompt use_fast vocab_file vocab_size word_embedding_dimension""".split())
 
 RULES = {
     **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -146,18 +126,10 @@ def read_config(folder: str | Path) -> Config:
 
 
 def check_implemented(path: Path, raw: dict, only: dict):
-    """Raise InputError if a key of `only` has another value in `raw`; a key may be absent or null.
-
-    Fine-tunes carry keys of their own, and some keys might change the result elsewhere. Here they change nothing, so
-    all that are not KNOWN are named on stderr.
-    """
+    """Raise InputError if a key of `only` has another value in `raw`; a key may be absent or null."""
     for key, implemented in only.items():
         if raw.get(key) not in (None, implemented):
             raise InputError(f"{path}: {key} is {raw[key]!r:.60}; only {implemented!r} is implemented")
-    said = {key for key, value in raw.items() if value is not None and not re.match(r"_|pooling_mode|.*_token$", key)}
-    others = sorted(said - only.keys() - KNOWN)
-    if others:
-        remark(f"{path}: not used: {', '.join(others)}")
 
 
 def _with_rope(given: dict) -> dict:
@@ -180,9 +152,7 @@ def _end_of_sequence(folder: Path, given: dict) -> tuple[int, ...]:
     none, so the model's own best token is taken.
     """
     path = folder / "generation_config.json"
-    generation = read_if_there(path)
-    check_implemented(path, generation, {})
-    eos = generation.get("eos_token_id")
+    eos = read_if_there(path).get("eos_token_id")
     if eos is None:
         path = folder / "config.json"
         eos = given.get("eos_token_id")
@@ -298,20 +268,14 @@ def locate(model: str | Path, weights: bool = False) -> Path:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", str(model)) or Path(model).parent.is_dir():
         raise InputError(f"{model}: no such folder, and not a hub repository of the form owner/name")
 
-    from huggingface_hub import list_repo_files, snapshot_download
+    from huggingface_hub import snapshot_download
     name, _, revision = str(model).partition("@")
+    wanted = [*FILES, "pecan.json"]
+    if weights:
+        wanted += ["model.safetensors", "model-*-of-*.safetensors"]
     with reading(model, "cannot be fetched from the hub",
                  "; give a local folder, or log in with `hf auth login` if the repository is gated"):
-        names = [*FILES, "pecan.json", *(["model.safetensors"] if weights else [])]
-        folder = Path(snapshot_download(name, revision=revision or None, allow_patterns=names))
-        wanted = [folder / "config.json"]
-        if weights:
-            wanted += _weight_files(folder)                 # the index names shards; they are of the same commit
-            snapshot_download(name, revision=folder.name, allow_patterns=[str(f.relative_to(folder)) for f in wanted])
-        for file in wanted:
-            if not file.exists():
-                raise InputError(f"{model}: has no {file.name}{instead(list_repo_files(name, revision=folder.name))}")
-    return folder
+        return Path(snapshot_download(name, revision=revision or None, allow_patterns=wanted))
 
 
 def fingerprint(folder: Path) -> str:

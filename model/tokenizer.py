@@ -2,20 +2,19 @@
 
 The file is the truth. tokenizer.json is what a model's authors ship, so we use it as it stands, whatever class
 tokenizer_config.json names. (transformers 5.23 rebuilds some classes from vocabulary and merges; where that gives other
-ids, we follow the file.) Other files add names of special tokens, and tokens with ids, which are checked. A folder with
-a tokenizer.model alone gets Llama 2's rules, as in transformers.
+ids, we follow the file.) tokenizer_config.json names the special tokens, and lists added tokens with their ids, which
+are checked. A folder with a tokenizer.model alone gets Llama 2's rules, as in transformers.
 
 The chat template is used as it stands, too. From a rendered conversation we cut out the ids around its contents: the
 frame. Frame and contents are then encoded one by one, so words of PECAN must get the ids that they have in the whole.
 
 Special tokens are recognised in the template, never in a document: a `<|eot_id|>` in a document stays plain text.
 """
-import codecs
 import datetime
 import itertools
 import json
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ import jinja2.sandbox
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from core.files import InputError, read_if_there, read_json, reading
+from core.files import InputError, Rule, check_values, read_json, reading
 from model.checkpoint import check_implemented
 
 CONTENT = "\ue000"                           # a private-use character, which no token joins to its neighbours
@@ -32,32 +31,29 @@ SAMPLE = "a  b\n\tCDs, ½ ﬁ é e\u0301 東京 👍🏽"
 # How PECAN's user turns begin and end (Tables A1 and A2). A node ends the first turn of a search, in whatever sign.
 USER = "Summary directly.", "Given can.", "Can Tom", "Can 3", 'Can "it"', "Can it?)"
 TODAY = datetime.datetime(2024, 7, 26)       # the date every template prints: a prompt must not change overnight
-PART = 1_000_000                             # characters that are encoded in one call: more take too much memory
-THOUGHT = "(?:think|thinking|thought|reasoning)>"                                        # <think> .. </think>
-UNFINISHED = f"(?s)<{THOUGHT}(?!.*</{THOUGHT})"
+THOUGHT = "<think>", "</think>"              # the marks of a thought
 
 
 def without_thought(reply: str) -> str:
     """What a model says after its thought, which becomes blanks, so that each character keeps its index.
 
-    A thought that begins a reply and does not end takes all of it.
+    Only a reply that begins with <think> has a thought. If it does not end, it takes all of the reply.
     """
-    return re.sub(rf"(?s)\A(.*</{THOUGHT}|\s*<{THOUGHT}.*)", lambda thought: " " * len(thought[0]), reply)
+    return re.sub(r"(?s)\A\s*<think>.*?(</think>|\Z)", lambda thought: " " * len(thought[0]), reply)
 
 
 class Frame(NamedTuple):
     """Ids of a chat template around what is said in a conversation. Each is named by what follows it.
 
     Prompt of a first reply:  before_user USER before_reply
-    Prompt of a second:       before_user USER before_given_reply REPLY before_second_user USER before_second_reply
+    Prompt of a second:       before_user USER before_given_reply REPLY before_second_user USER before_reply
 
-    Where the model is asked for a reply, Qwen3 has an empty thought; before a reply that was given, it has none.
+    Qwen3 asks for a reply with an empty thought, which a reply that was given does not have before it.
     """
     before_user: list[int]
-    before_reply: list[int]
-    before_second_user: list[int]
-    before_second_reply: list[int]
     before_given_reply: list[int]
+    before_second_user: list[int]
+    before_reply: list[int]
 
 
 class Tokenizer:
@@ -78,7 +74,8 @@ class Tokenizer:
             self.source, self.template = _template(folder, settings)
             self.plain = _without_blanks(self.special)
             self._kept_ids = lru_cache(65_536)(self._ids)
-            self._word = self._ids("Yes")
+            self._silent = {i for i, token in self.special.get_added_tokens_decoder().items()
+                            if token.special and token.content not in THOUGHT}              # they have no text
             self._unknown = self.plain.token_to_id(getattr(self.plain.model, "unk_token", None) or "")
             self._check_joints(self._find_frame())
             control = self._control_tokens()
@@ -113,25 +110,21 @@ class Tokenizer:
         """Cut `frame`, `user_prefix` and `reply_prefix` out of a rendered conversation. Returns the frame's texts."""
         turns = [{"role": role, "content": SAMPLE} for role in ("user", "assistant", "user")]
         with reading(self.source, "the chat template does not print unchanged what user and assistant say"):
-            opening, header = self.render(turns[:1]).split(SAMPLE)
-            first, said, reopening, last_header = self.render(turns).split(SAMPLE)
+            first = self.render(turns[:1]).split(SAMPLE)
+            opening, given, reopening, asking = self.render(turns).split(SAMPLE)
 
         # A blank before what user and assistant say (Llama 2) is part of their first words.
         self.user_prefix = " " if opening.endswith(" ") and reopening.endswith(" ") else ""
-        self.reply_prefix = " " if said == header + " " else ""
-        said = said.removesuffix(self.reply_prefix)
-        shorter, close = sorted((header, said), key=len)
-        texts = [opening.removesuffix(self.user_prefix), close, reopening.removesuffix(self.user_prefix), last_header]
-        self.frame = Frame(*self._around_contents(texts), self._around_contents([texts[0], said])[1])
+        self.reply_prefix = " " if given == asking + " " else ""
 
-        # The generation prompt may have an empty thought that a conversation leaves out, or leave white space out.
-        if re.search(UNFINISHED, self.decode(self.frame.before_reply)):
-            raise InputError(f"{self.source}: the chat template opens a thought by {header!r:.80}, so the model would "
-                             "think where PECAN needs Yes or No; take a checkpoint that answers at once")
-        if opening != first or not re.fullmatch(rf"(<{THOUGHT}\s*</{THOUGHT}|\s)*", close.removeprefix(shorter)):
-            raise InputError(f"{self.source}: the chat template asks for a reply by {header!r:.80}, which is not how "
-                             f"the assistant's turn begins in a conversation, {said!r:.80}")
+        # A reply is asked for as it is given, or with an empty thought before it.
+        given = given.removesuffix(self.reply_prefix)
+        if first != [opening, asking] or not re.fullmatch(rf"{re.escape(given)}(<think>\s*</think>\s*)?", asking):
+            raise InputError(f"{self.source}: the chat template asks for a reply by {first[-1]!r:.80}, which is not "
+                             f"how the assistant's turn begins in a conversation, {given!r:.80}")
 
+        texts = [opening.removesuffix(self.user_prefix), given, reopening.removesuffix(self.user_prefix), asking]
+        self.frame = Frame(*self._around_contents(texts))
         return texts
 
     def _check_joints(self, texts: list[str]):
@@ -165,9 +158,7 @@ class Tokenizer:
         return self._kept_ids(text) if len(text) < 10_000 else self._ids(text)
 
     def _ids(self, text: str) -> list[int]:
-        """Ids of a text of any length. No token of a vocabulary reaches over a blank into a word."""
-        parts = re.findall(rf"(?s).{{1,{PART}}}(?:(?<=\S)(?= \w)|\Z)|.{{1,{PART}}}", text)
-        return [i for part in parts for i in self.plain.encode(part, add_special_tokens=False).ids]
+        return self.plain.encode(text, add_special_tokens=False).ids
 
     @property
     def bos(self) -> list[int]:
@@ -185,33 +176,34 @@ class Tokenizer:
 
     def thinking(self, ids: list[int]) -> bool:
         """Whether a reply was cut inside the thought that begins it, so that it says nothing yet."""
-        return bool(re.match(UNFINISHED, self.decode(ids).lstrip()))
+        said = self.decode(ids).lstrip()
+        return said.startswith("<think>") and "</think>" not in said
 
     def spans(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
-        """The text of `ids`, and for every token the characters (start, end) with which it shares a byte.
+        """The text of `ids`, and for every token the characters (start, end) that it is a part of.
 
-        A character may take several tokens, and a token may hold parts of several characters. Special tokens have no
-        text, but the marks of a thought are spelled <think> and </think>, or the thought would look like the reply. If
-        `ids` end inside a character, the text ends before it. A token without characters has an empty span.
+        Tokens that make characters only together have one span. Special tokens have no text, and so an empty span. If
+        `ids` end inside a character, the text ends before it.
         """
-        pieces = [self._bytes(token) for token in ids]
-        # A byte that belongs to no character becomes a sign of its own, so that all others keep their indices.
-        text = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(b"".join(pieces))
-        signs = [n for n, sign in enumerate(text) for _ in sign.encode("utf-8", "surrogateescape")]      # of each byte
-        ends = itertools.accumulate(map(len, pieces), initial=0)
-        owned = [signs[start:end] for start, end in itertools.pairwise(ends)]
-        return re.sub("[\udc80-\udcff]", "\ufffd", text), [(own[0], own[-1] + 1) if own else (0, 0) for own in owned]
+        text = ""
+        spans = [(0, 0)] * len(ids)
+        parts = []                                          # indices of tokens that are not yet whole characters
+        for n, token in enumerate(ids):
+            if token not in self._silent:
+                parts.append(n)
+                piece = self._behind_a_word([ids[part] for part in parts])
+                if not piece.endswith("\ufffd"):            # the decoder's sign for bytes that are no character
+                    for part in parts:
+                        spans[part] = (len(text), len(text) + len(piece))
+                    text += piece
+                    parts = []
+        return text, spans
 
-    def _bytes(self, token: int) -> bytes:
-        """The bytes of a token behind a word; a decoder may drop the blank that begins a text, and we keep it."""
-        text = self.special.decode([*self._word, token]).removeprefix(self.special.decode(self._word))
-        name = self.special.id_to_token(token) or ""
-        parts = re.findall("<0x..>|.", name)
-        if re.fullmatch(MARK, name):
-            return b"</think>" if re.search("(?i)/|end", name) else b"<think>"
-        if "\ufffd" in text and BYTES.keys() >= {*parts}:                                   # a part of a character
-            return bytes(map(BYTES.get, parts))
-        return text.encode()
+    def _behind_a_word(self, ids: list[int]) -> str:
+        """The text of `ids` behind a word: a decoder may drop the blank that begins a text, and we keep it."""
+        word = self.encode("Yes")
+        decode = partial(self.special.decode, skip_special_tokens=False)
+        return decode([*word, *ids]).removeprefix(decode(word))
 
     def unknown(self, text: str) -> float:
         """The share of a text's tokens that stand for something the vocabulary lacks."""
@@ -235,32 +227,21 @@ class Tokenizer:
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
         environment.globals |= {"raise_exception": refuse, "strftime_now": TODAY.strftime}
-
-        # {% generation %} marks what an assistant says, for training only.
-        template = re.sub(r"{%(-?\s*(?:end)?generation\s*-?)%}", r"{#\1#}", self.template)
         with reading(self.source, "the chat template cannot be rendered"):
-            return environment.from_string(template).render(
+            return environment.from_string(self.template).render(
                 messages=messages, add_generation_prompt=True, enable_thinking=False, tools=None, documents=None,
                 **self.special_names)
 
 
 # --- the vocabulary -------------------------------------------------------------------------------------------------
 
-# How a vocabulary spells bytes. Byte-level BPE has a letter for each: its own if it can be printed, or else one from
-# U+0100 on. Byte fallback writes <0xE6>.
-LETTERS = pre_tokenizers.ByteLevel.alphabet()
-BYTES = dict(zip(sorted(LETTERS), sorted(range(256), key=lambda byte: chr(byte) not in LETTERS)))
-BYTES |= {f"<0x{byte:02X}>": byte for byte in range(256)}
-MARK = r"(?i)[^\w\s].*(think|thought|reason).*[^\w\s]"     # tokens that begin or end a thought: [THINK], [/THINK]
+KIND = Rule((str,), "BPE or WordLevel", ("BPE", "WordLevel").__contains__)
 
 
 def _load(folder: Path) -> tuple:
     """The settings, the special tokens by name, and the tokenizer."""
     config = folder / "tokenizer_config.json"
-    given = read_json(config)
-    if "added_tokens_decoder" not in given:                 # in older folders the map has the last word
-        given |= read_if_there(folder / "special_tokens_map.json")
-    settings = {key: value for key, value in given.items() if value is not None}
+    settings = {key: value for key, value in read_json(config).items() if value is not None}
     # The first would spell out the template's special tokens; the second cuts words otherwise than the file does.
     check_implemented(config, settings, {"split_special_tokens": False, "fix_mistral_regex": False})
     special = {name: token["content"] if isinstance(token, dict) else token for name, token in settings.items()
@@ -271,17 +252,20 @@ def _load(folder: Path) -> tuple:
         with reading(path, "not a readable tokenizer"):
             # A training run may have left truncation and padding in the file. Here a text stays whole.
             raw = read_json(path) | {"truncation": None, "padding": None}
+            check_values(raw["model"], {"type": KIND}, f"{path}: model: ")
+            check_implemented(path, raw["model"], {"dropout": 0})
             for token in raw["added_tokens"]:
                 token["normalized"] &= not token["special"]               # or Llama 2's </s> needs a blank before it
             tokenizer = tokenizers.Tokenizer.from_str(json.dumps(raw))
     else:
         tokenizer = _of_sentencepiece(folder / "tokenizer.model", settings)
 
-    older = folder / "added_tokens.json"
-    named = settings.get("added_tokens_decoder") or {
-        i: {"content": name, "special": True} for name, i in read_if_there(older).items()}
-    with reading(folder, f"added_tokens_decoder or {older.name} must give an id and a text for each token"):
-        added = {int(i): AddedToken(**token) for i, token in named.items()}
+    # A tokenizer.json may be complete without a list of added tokens, but not in an old folder.
+    old = any((folder / name).exists() for name in ("added_tokens.json", "special_tokens_map.json"))
+    if "added_tokens_decoder" not in settings and (old or not path.exists()):
+        raise InputError(f"{config}: expected added_tokens_decoder, which transformers has written since 4.34")
+    with reading(config, "added_tokens_decoder must give an id and a text for each token"):
+        added = {int(i): AddedToken(**token) for i, token in settings.get("added_tokens_decoder", {}).items()}
 
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     for i, token in sorted(added.items()):
@@ -289,7 +273,7 @@ def _load(folder: Path) -> tuple:
         tokenizer.add_tokens([token] if name not in known else [])
         known.add(name)
         if tokenizer.token_to_id(name) != i:
-            raise InputError(f"{folder}: added token {name!r} should get id {i}, not {tokenizer.token_to_id(name)}")
+            raise InputError(f"{config}: added token {name!r} should get id {i}, not {tokenizer.token_to_id(name)}")
     tokenizer.add_special_tokens([name for name in special.values() if name not in known])
     return settings, special, tokenizer
 
@@ -341,9 +325,6 @@ def _template(folder: Path, settings: dict) -> tuple[Path, str]:
 
     path = folder / "tokenizer_config.json"
     template = settings.get("chat_template")
-    with reading(path, "chat_template is neither a text nor a list of templates with names"):
-        if isinstance(template, list):
-            template = {entry["name"]: entry["template"] for entry in template}.get("default")
     if not isinstance(template, str):
-        raise InputError(f"{folder}: no chat template; PECAN asks in turns, so use an Instruct or chat checkpoint")
+        raise InputError(f"{path}: expected chat_template, a text; PECAN asks in turns, so use a chat checkpoint")
     return path, template

@@ -1,9 +1,9 @@
 """The cost of the method, side by side with transformers in the same process; BENCHMARK.md explains the figures.
 
-    python tests/benchmark.py [PART ...] [--short]        parts: stage_1, one_search, full_size (default: all)
+    python tests/benchmark.py            half an hour
+    python tests/benchmark.py --short    seconds: small sizes show that both sides compute the same
 
-Times are compared inside one run, because machines differ and are shared. --short takes seconds. Its small
-sizes show that everything runs and that both sides compute the same.
+Times are compared inside one run, because machines differ and are shared.
 """
 import os
 import statistics
@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch  # noqa: E402
-from measure import groups, memory, nodes_of, random_model, search  # noqa: E402
+from measure import nodes_of, random_model  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 from core.settings import Settings  # noqa: E402
@@ -57,52 +57,45 @@ class Peer(Llama):
         return out.last_hidden_state[:, slice(None) if ends is None else ends[0]], a
 
 
-def line(what: str, ours: float, peer: float, unit: str):
-    """Print a line of the table. A ratio above 1 is in our favour."""
-    print(f"{what:60}{ours:12,.4g} {unit:9}{peer:12,.4g}{peer / ours:8.2f}x", flush=True)
-
-
-def compare(what: str, device: torch.device, short: bool, run: Callable, kinds: tuple[str, ...]):
-    """Time run(model) next to run(peer), in turns, for each kind of attention.
+def compare(what: str, run: Callable, kinds: tuple[str, ...]):
+    """Time run(model) next to run(peer), in turns, for each kind of attention. A ratio above 1 is in our favour.
 
     run returns numbers that must be the same, as far as the peer has them. On a CPU the shapes are that of the embedded
     model and one of SmolLM2's width; on a GPU 8B. Seconds are the process's own on a CPU, which others may use too, and
     the wall clock's on a GPU. (A run ends with numbers in Python, so the GPU is done by then.)
     """
-    on_gpu = device.type == "cuda"
-    clock = time.perf_counter if on_gpu else time.process_time
-    for shape in ("8B",) if on_gpu else ("embedded", "SmolLM2, 6 layers")[:1 if short else 2]:
-        model, hf = random_model(shape, device, torch.bfloat16 if on_gpu else torch.float32)
+    device, clock = ("cuda", time.perf_counter) if GPU else ("cpu", time.process_time)
+    for shape in ("8B",) if GPU else ("embedded",) if SHORT else ("embedded", "SmolLM2, 6 layers"):
+        model, hf = random_model(shape, device, torch.bfloat16 if GPU else torch.float32)
         models = [model, *(Peer(model, hf, kind) for kind in kinds)]
         wanted, *found = map(run, models)
-        for numbers in () if on_gpu else found:             # bfloat16 may choose other words
+        for numbers in () if GPU else found:                # bfloat16 may choose other words
             torch.testing.assert_close(numbers, wanted[:len(numbers)], rtol=1e-3, atol=1e-6)
 
         rounds = [[timeit.timeit(partial(run, one), timer=clock, number=1) for one in models] for _ in range(3)]
         ours, *theirs = map(statistics.median, zip(*rounds))
         for kind, peer in zip(kinds, theirs):
-            line(f"{what}, {shape} / {kind}", ours, peer, "s")
+            title = f"{what}, {shape} / {kind}"
+            print(f"{title:60}{ours:10,.4g} s{peer:10,.4g} s{peer / ours:8.2f}x", flush=True)
 
 
-def stage_1(device: torch.device, short: bool):
+def stage_1(length: int):
     """A window is read and summarised, with attention to its nodes; sdpa gives none."""
-    reply = 12 if short else 256
-    for length in (192,) if short else (1024, 4096, 8192):
-        nodes = nodes_of(length)
+    reply = 12 if SHORT else 256
+    nodes = nodes_of(length)
 
-        def write(model: Llama) -> list:
-            cache = Cache(model, 1, length + reply)
-            hidden, _ = model.read(cache, [nodes])
-            ids, a = model.generate(cache, hidden, reply, cache.averaging_matrix([range(len(nodes))]))
-            return [*ids, *(a if a[0].any() else [])]
+    def write(model: Llama) -> list:
+        cache = Cache(model, 1, length + reply)
+        hidden, _ = model.read(cache, [nodes])
+        ids, a = model.generate(cache, hidden, reply, cache.averaging_matrix([range(len(nodes))]))
+        return [*ids, *(a if a[0].any() else [])]
 
-        # Eager attention keeps the weights of all layers: of 8,192 tokens, 6.0 GiB of the smallest shape.
-        compare(f"{length:,} tokens, a summary", device, short, write, ("sdpa", "eager")[:1 if length > 1024 else 2])
+    # Eager attention keeps the weights of all layers: of 8,192 tokens, 6.0 GiB of the smallest shape.
+    compare(f"{length:,} tokens, a summary", write, ("sdpa", "eager")[:1 if length > 1024 else 2])
 
 
-def one_search(device: torch.device, short: bool):
+def one_search(n: int):
     """A whole search: tokens, scores and bookkeeping too. No verdict says Yes, so all nodes are read."""
-    n = 9 if short else 79
     nodes = [*(Node(1, f"color {i} " * 20) for i in range(n)), Node(2, "color")]
     graph = Graph(nodes, [(n, i, 1 / n) for i in range(n)])
     settings = Settings(window=4096, confidence=1 - 1e-9, answer_tokens=4)
@@ -113,36 +106,14 @@ def one_search(device: torch.device, short: bool):
         return [model.tokenizer.encode(answer.text), answer.nodes, [step.r for step in answer.trace],
                 [step.p_yes for step in answer.trace]]
 
-    compare(f"a search, {n + 1} nodes", device, short, read_all, ("eager",))
-
-
-def full_size(device: torch.device, short: bool):
-    """The bytes that a batch of groups and a search add, next to the formula of the dry run. Without a GPU they are
-    counted on PyTorch's meta device, which runs the same code on tensors without data."""
-    on_gpu = device.type == "cuda"
-    for shape in ("1B",) if short else ("8B",) if on_gpu else ("1B", "8B", "70B"):
-        model, _ = random_model(shape, device if on_gpu else "meta", torch.bfloat16)
-        for window in (2048,) if short else (2048, 4096, 8192, 16384):
-            for run in (groups, search):
-                what = f"bytes of {run.__name__}, {shape}, window {window:,} / formula"
-                try:
-                    line(what, *(size / 2 ** 30 for size in memory(run, model, window)), "GiB")
-                except torch.OutOfMemoryError:
-                    print(f"{what}: more than this GPU has")
-
-
-PARTS = {part.__name__: part for part in (stage_1, one_search, full_size)}
-
-
-def main(words: list[str]):
-    if not {*words} <= {*PARTS, "--short"}:
-        sys.exit(__doc__)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    print(f"{device}, {os.cpu_count()} cores, torch {torch.__version__}\n")
-    print(f"{'what':60}{'ours':>12}{'peer':>22}{'ratio':>9}")
-    for name in [word for word in words if word != "--short"] or PARTS:
-        PARTS[name](device, "--short" in words)
+    compare(f"a search, {n + 1} nodes", read_all, ("eager",))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    GPU = torch.cuda.is_available()
+    SHORT = "--short" in sys.argv
+    print(f"{'cuda' if GPU else 'cpu'}, {os.cpu_count()} cores, torch {torch.__version__}\n")
+    print(f"{'what':60}{'ours':>12}{'peer':>12}{'ratio':>9}")
+    for tokens in (192,) if SHORT else (1024, 4096, 8192):
+        stage_1(tokens)
+    one_search(9 if SHORT else 79)

@@ -1,4 +1,5 @@
 """Fixtures that all test files share: models, a document with its graph, and settings of random examples."""
+import json
 import os
 from pathlib import Path
 
@@ -12,12 +13,13 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 import hypothesis
 import torch
 from chromium import open_browser
-from oracle import TINY, graph_of, hugging_face, write_checkpoint
+from oracle import TINY, hugging_face, write_checkpoint
 
 import llama
 from core.settings import resolve
-from data import read_jsonl
+from data import Document
 from llama import Llama
+from pecan import build
 
 # The same examples in every run, so a red test is red again. Other examples: pytest --hypothesis-profile=explore
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -85,12 +87,12 @@ def settings(tiny):
 @pytest.fixture(scope="session")
 def document():
     """A document of five chapters with 25 passages."""
-    return read_jsonl(Path(__file__).with_name("five_chapters.jsonl"))[0]
+    return Document("world", json.loads(Path(__file__).with_name("five_chapters.json").read_text()))
 
 
 @pytest.fixture(scope="session")
 def graph(tiny, document, settings):
-    return graph_of(tiny, document, settings)
+    return build(tiny, document, settings)
 
 
 @pytest.fixture(scope="session")

@@ -29,5 +29,6 @@ def tokens_written(model: Llama, graph: pecan.Graph, node: int, settings: Settin
         return divided
 
     with patch.multiple(pecan, edge_weights=edge_weights, information_points=information_points):
-        pecan.summarise(model, [[graph.nodes[j].text for j in group]], settings)
+        limit, _ = pecan.limit_and_room(model.tokenizer, settings)
+        pecan.summarise(model, [[graph.nodes[j].text for j in group]], limit, settings.tree)
     return dict(zip(points, found, strict=True))

@@ -24,7 +24,7 @@ from speaker import Script, said
 import pecan
 from baselines import memwalker, raptor
 from baselines.agent import TreeNode
-from baselines.bm25 import BM25, Okapi
+from baselines.bm25 import BM25, Okapi, words
 from baselines.common import pack_paragraphs, pack_sentences, sentences, units
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
@@ -57,10 +57,10 @@ def test_okapi_equals_rank_bm25(texts, query):
 
 def test_bm25_reads_the_best_first(tiny, settings):
     """Of equal chunks the earlier is first. Case and punctuation make no difference."""
-    document = Document("d", ["Ann has a cat.", "Bob lives in Rome.", "Ann lives in Paris.", "It rained.", "Rome!",
-                              "Cleo has a dog.", "The road was long.", "Ann has a cat."])
-    method = BM25(tiny, settings)
-    assert method.answer(method.prepare(document), "where LIVES ann?").nodes == [2, 1, 0, 7, 3]
+    texts = ["Ann has a cat.", "Bob lives in Rome.", "Ann lives in Paris.", "It rained.", "Rome!", "Cleo has a dog.",
+             "The road was long.", "Ann has a cat."]
+    prepared = Prepared(texts, index=Okapi(list(map(words, texts))))
+    assert BM25(tiny, settings).answer(prepared, "where LIVES ann?").nodes == [2, 1, 0, 7, 3]
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -72,7 +72,8 @@ def test_dense_reads_what_numpy_ranks(tiny, settings, document, question, unit):
     method = Dense(tiny, questions, passages, settings)
     prepared = method.prepare(document)
     assert prepared.flops == passages.flops > 0
-    assert prepared.texts == BM25(tiny, settings).prepare(document).texts == pecan.chunks(tiny.tokenizer, document, 20)
+    assert prepared.texts == BM25(tiny, settings).prepare(document).texts == split(
+        tiny.tokenizer, "\n".join(document.passages), 20)
 
     *vectors, query = TokenMean(tiny, unit=False).encode([*prepared.texts, question]).double().numpy()
     length = np.linalg.norm(vectors, axis=1) if unit else 1
@@ -178,7 +179,7 @@ def test_raptors_tree(tiny, settings, encoder, document, tmp_path, monkeypatch, 
     monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [
         list(range(len(vectors)))[first:first + size] for first in range(0, len(vectors), size)])
     method = Raptor(tiny, encoder, settings)
-    script = Script(method, *(f"road {n}" for n in range(sum(layers[1:]))))
+    script = Script(method, *["road"] * sum(layers[1:]))
     nodes = method.prepare(document, tmp_path / "tree.json").graph
     assert list(Counter(node.level for node in nodes).items()) == list(enumerate(layers, 1))
     assert [node.text for node in nodes[:94]] == pack_sentences(tiny.tokenizer, document, 8)
@@ -236,7 +237,7 @@ TOWN = list(map(TreeNode, [1, 1, 1, 2, 2, 2, 3, 3, 4], "seg0 seg1 seg2 sum0 sum1
 
 @pytest.mark.parametrize("actions, read, shown", [
     # an action that is not offered is refused; the last one of a reply counts: a model that compares names several
-    ("2 > 1 would do\naction: Summary **0** > 1 > –2", [1, 6, 8],
+    ("2 > 1 would do\naction: **0** > 1 > -2", [1, 6, 8],
      {1: "left right 0 to 1", 2: "root sum0 sum1 0 to 1", 3: "root left seg1"}),
     # -1 leads back to the parent and its remaining children; if none remain, the walk goes up once more
     ("0 > 1 > -1 > 0 > -1 > 0 > 0 > -2", [2, 7, 8], {3: "root sum0 0 to 0", 4: "root left seg0", 5: "right 0 to 0"}),

@@ -9,7 +9,7 @@ import pytest
 from speaker import Script
 
 from baselines import graphreader_prompts as figures
-from baselines.agent import AGAIN, Talk
+from baselines.agent import AGAIN
 from baselines.graphreader import FactGraph, GraphReader, Walk, stems_of
 from core.settings import Settings
 from data import Document
@@ -65,12 +65,12 @@ def told(action, notebook=None):
 def walk(method):
     """Runs one walk from a node of the graph by hand, over chunks c0 to c13, with scripted replies."""
     def go(start, *replies, facts=FACTS):
-        method.talk = Talk(method)
+        method.begin()
         script = Script(method, *replies)
         graph = FactGraph(facts)
         one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", stems_of(start))
         one.run()
-        assert not script.replies and len(script.heard) == len(one.actions) + method.talk.counts["refused"]
+        assert not script.replies and len(script.heard) == len(one.actions) + method.counts["refused"]
         return one
     return go
 
@@ -84,7 +84,7 @@ def walk(method):
     ("read_chunk([13]) > read_subsequent_chunk() > termination()", [13], 0),
     ("read_chunk([6]) > read_subsequent_chunk() > read_previous_chunk() > termination()", [6, 7], 0),
     # ids of other nodes' facts are left out; a reply without any other id is refused
-    ("stop_and_read_neighbor() > read_neighbor_node(Key element: Danko Jones) > read_chunk([0, 9]) > termination()",
+    ("stop_and_read_neighbor() > read_neighbor_node(danko jones) > read_chunk([0, 9]) > termination()",
      [9], 0),
     ("read_chunk([99]) > x", [], 2),
     # if all chunks were read already, the walk goes on as after stop_and_read_neighbor
@@ -102,7 +102,7 @@ def walk(method):
                 for node in ("Danko Jones", "Toronto", "Casa Loma", "Toronto", "Danko Jones")), [], 0)])
 def test_branches_of_a_walk(walk, actions, read, refused):
     one = walk("Never Too Loud", *map(told, actions.split(" > ")))
-    assert (one.read, one.method.talk.counts["refused"]) == (read, refused)
+    assert (one.read, one.method.counts["refused"]) == (read, refused)
 
 
 def test_a_walk_ends_at_a_node_without_neighbours(walk):

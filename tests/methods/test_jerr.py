@@ -99,10 +99,10 @@ def test_questions_with_options(tiny):
     """With options, chunks have 600 tokens, the prompt says "multiple choice", and five pages may be read again."""
     method = JERR(tiny, Settings(window=100_000, chunk=9))
     for question, chunks, most in (("Which (A) castle?", 3, 3), ("Which castle?\n(A) Casa Loma\n(B) Prague", 7, 5)):
-        script = Script(method, *["* road castle\n\nPage [1, 0, 2, 3, 4, 5]"] * 99)
+        script = Script(method, *["road castle.\nPage [1, 0, 2, 3, 4, 5]"] * 99)
         prepared = method.prepare(Document("x", ["castle road." + " road" * 14] * 7, [Question("q", question, ["a"])]))
         answer = method.answer(prepared, question)
-        assert prepared.graph["nodes"][0]["text"].endswith("castle road."), "a sentence about a node has all its words"
+        assert prepared.graph["nodes"][0]["text"].endswith("road castle."), "a sentence about a node has all its words"
         assert (len(prepared.texts), answer.nodes) == (chunks, [1, 0, 2, 3, 4][:most])
         assert ("a multiple choice question related" in script.heard[-1]) == (most == 5)
         assert f"1 to {most} page(s)" in script.heard[-1] and script.heard[-1].endswith(question)

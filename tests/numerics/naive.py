@@ -170,7 +170,7 @@ def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, chunk, wi
     frame = tokenizer.frame
     prompt = question_prompt(tokenizer, question)
     answer_turn = (len(frame.before_reply) + 1 + len(frame.before_second_user) + len(tokenizer.user(ANSWER))
-                   + len(frame.before_second_reply))
+                   + len(frame.before_reply))
     window -= answer_turn + answer_tokens
     lengths = [len(node_line(tokenizer, text)) for text in texts]
     r = [0.0] * len(texts)

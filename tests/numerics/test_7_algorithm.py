@@ -15,14 +15,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_points import points
-from oracle import graph_of
 
 import pecan
 from core.files import InputError
 from core.settings import Settings
 from data import Document
 from llama import Llama
-from pecan import Graph, Node, Search
+from pecan import Graph, Node, Search, build
 
 ROWS = 211                                     # rows of the attention table
 CAPACITY = 2048                                # columns of the attention table: positions
@@ -60,7 +59,7 @@ class Scripted(Llama):
     def p_yes(self, x):
         return torch.tensor([self.yes[x], 0], dtype=torch.float64).softmax(0)[0].item()
 
-    def forward(self, tokens, positions, cache, attended=0, ends=None):
+    def forward(self, tokens, positions, cache, attended=0, ends=None, slots=0):
         hidden = torch.stack((tokens, positions), -1)
         if ends is not None:
             hidden = hidden.take_along_dim(ends[:, :, None], 1)
@@ -91,7 +90,7 @@ def test_building_equals_the_naive_one(tiny):
         rng = random.Random(seed)
         model = Scripted(tiny, seed)
         texts = [" ".join(rng.choices(WORDS, k=4 * sentences)) for _ in range(passages)]
-        graph = graph_of(model, Document("d", texts), Settings(chunk=chunk, window=219, summary_share=.15, tree=tree))
+        graph = build(model, Document("d", texts), Settings(chunk=chunk, window=219, summary_share=.15, tree=tree))
         nodes, levels, edges = naive.build(tiny.tokenizer, model.attend, model.follow, model.config.eos, texts,
                                            chunk, 219, .15, tree)          # 32.85 tokens for a summary: 32
 

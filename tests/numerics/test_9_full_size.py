@@ -20,3 +20,12 @@ def test_memory_at_full_size(run, shape, dtype):
     model, _ = random_model(shape, "meta", dtype, num_hidden_layers=8)
     counted, said = memory(run, model, WINDOW)
     assert counted == pytest.approx(said, rel=.05)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("run", [groups, search])
+def test_memory_on_a_gpu(run):
+    """The same of all layers of 8B, measured; it takes 24 GB."""
+    model, _ = random_model("8B", "cuda", torch.bfloat16)
+    counted, said = memory(run, model, WINDOW)
+    assert counted == pytest.approx(said, rel=.05)

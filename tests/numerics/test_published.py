@@ -99,7 +99,7 @@ def test_ids_of_documents_and_conversations(smollm2):
     for contents in (CJK, [ASK[0] + QUESTIONS[0], "No", ANSWER]):
         turns = [{"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), contents)]
         ids = [i for around, text in zip(t.frame, contents) for i in around + t.encode(text)]
-        ids += t.frame.before_second_reply
+        ids += t.frame.before_reply
         assert ids == oracle.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
     assert t.decode(t.frame.before_user).startswith("system\nYou are a helpful AI assistant named SmolLM")
 

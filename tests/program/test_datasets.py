@@ -1,4 +1,4 @@
-"""Data sets as they are published. Defects of the real files are left out, and counted.
+"""Data sets as they are published, the rows that end a run, and what is left out and counted.
 
 All rows here are made up.
 """
@@ -11,31 +11,26 @@ import zipfile
 import pytest
 from hub import COMMIT, serve
 from huggingface_hub import constants
-from runs import table
+from runs import table, write_lines
 
 from core.files import InputError
 from evaluation.datasets import Dataset
-from evaluation.layouts import Report, plain_text
+from evaluation.layouts import is_page, without_tags
 
-# A row of each layout, by the name of a file that may hold it; behind it what is read from it: the data set's name,
-# the passages, and the question's id, text and gold answers. Paragraphs have their titles, those of MuSiQue the order
-# of idx. All annotators of Qasper give gold answers. Some copies of LongBench say "question", and leave the task to the
-# file's name; its context is cut into passages if the task has several documents.
+# A row of each layout, by the name of a file that may hold it; behind it the data set's name, the passages, and the
+# question's id, text and gold answers. Paragraphs have their titles, those of MuSiQue the order of idx. All annotators
+# of Qasper give gold answers. LongBench's context is cut into passages if the task has several documents.
 EXAMPLES = json.loads(r"""{
 "hotpot_dev.json": [
-    {"_id": "h1", "question": " Who?\n", "answer": "Ann", "supporting_facts": [],
-     "context": [["Mills &amp; Co", ["They turn.", " They", " st", "op."]], ["Seas", ["They rise."]]]},
-    "HotpotQA", ["Mills & Co\nThey turn. They stop.", "Seas\nThey rise."], "h1", "Who?", ["Ann"]],
-"hub.jsonl": [
-    {"id": "h1", "question": "Who?", "answer": " Ann ", "supporting_facts": [],
-     "context": {"title": ["Mills &amp; Co", "Seas"], "sentences": [["They turn.", " They stop."], ["They rise."]]}},
+    {"_id": "h1", "question": " Who?\n", "answer": " Ann", "supporting_facts": [],
+     "context": [["Mills &amp; Co", ["They turn.", " They", " st", "op."]], ["Dry", [" "]], ["Seas", ["They rise."]]]},
     "HotpotQA", ["Mills & Co\nThey turn. They stop.", "Seas\nThey rise."], "h1", "Who?", ["Ann"]],
 "wiki.json": [
     {"_id": "w1", "question": "Who?", "answer": "Ann", "supporting_facts": [], "evidences": [],
-     "context": [["Mills & Co", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. ", "Up."]]]},
-    "2WikiMultihopQA", ["Mills & Co\nThey turn. They stop.", "Seas\nThey rise. Up. Up. Up."], "w1", "Who?", ["Ann"]],
+     "context": [["Mills &amp; Co", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. "]]]},
+    "2WikiMultihopQA", ["Mills &amp; Co\nThey turn. They stop.", "Seas\nThey rise. Up. Up."], "w1", "Who?", ["Ann"]],
 "musique.jsonl": [
-    {"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann"],
+    {"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann", " "], "answerable": true,
      "paragraphs": [{"idx": 10, "title": "Same", "paragraph_text": "Text 10."},
                     {"idx": 9, "title": "Same", "paragraph_text": "Text 9."}]},
     "MuSiQue", ["Same\nText 9.", "Same\nText 10."], "m1", "Who?", ["Ann", "Ann Lee"]],
@@ -51,29 +46,22 @@ EXAMPLES = json.loads(r"""{
      {"answer": {"unanswerable": false, "extractive_spans": [], "yes_no": true, "free_form_answer": ""}}]}]},
     "Qasper", ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."],
     "q1", "What?", ["wind, air", "Unanswerable", "the wind", "No", "Yes"]],
-"QuALITY.1.dev": [
-    {"article_id": "a1", "set_unique_id": "W", "article": "<p>Bob <b>came.</b>", "questions": [
+"QuALITY.htmlstripped.dev": [
+    {"article_id": "a1", "set_unique_id": "W", "article": "Bob\ncame.", "questions": [
      {"question": "Who came?", "options": ["Ann", " Bob\n", "Cat"], "gold_label": 2}]},
-    "QuALITY", ["\nBob came."], "W-0", "Who came?\n(A) Ann\n(B) Bob\n(C) Cat", ["Bob"]],
+    "QuALITY", ["Bob\ncame."], "W-0", "Who came?\n(A) Ann\n(B) Bob\n(C) Cat", ["Bob"]],
 "hotpotqa.jsonl": [
     {"_id": "l1", "context": "\nPassage 9:\nA\nAnn.\n\nPassage 10:\r\nB\nBob.", "dataset": "hotpotqa", "input": "Who?",
      "answers": ["Ann", " ", "Ann"]},
     "HotpotQA", ["A\nAnn.\n\n", "B\nBob."], "l1", "Who?", ["Ann"]],
-"own.jsonl": [
-    {"id": "d", "document_id": 1, "passages": ["a", "b"],
-     "questions": [{"id": "q", "question": "Who?", "answers": ["Ann"]}]},
-    "own", ["a", "b"], "q", "Who?", ["Ann"]],
-"2wikimqa.jsonl": [
-    {"_id": "l2", "context": "See\nPassage 2:\nthe end", "question": "Who?", "answers": ["Ann"]},
-    "2WikiMultihopQA", ["See\n", "the end"], "l2", "Who?", ["Ann"]],
-"multifieldqa_en.jsonl": [
-    {"_id": "l3", "context": "See\nPassage 2:\nthe end", "question": "Who?", "answers": ["Ann"]},
-    "multifieldqa_en", ["See\nPassage 2:\nthe end"], "l3", "Who?", ["Ann"]],
 "qasper_e.jsonl": [
-    {"_id": "l4", "context": "See\nPassage 2:\nthe end", "question": "Who?", "answers": ["Ann"]},
-    "Qasper", ["See\nPassage 2:\nthe end"], "l4", "Who?", ["Ann"]]}""")
+    {"_id": "l4", "context": "See\nPassage 2:\nthe end", "dataset": "qasper_e", "input": "Who?", "answers": ["Ann"]},
+    "Qasper", ["See\nPassage 2:\nthe end"], "l4", "Who?", ["Ann"]],
+"law.v1.jsonl": [
+    {"id": "d", "passages": ["a\u2028", "b"], "questions": [{"id": "q", "question": "Who?", "answers": ["Ann"]}]},
+    "law.v1", ["a\u2028", "b"], "q", "Who?", ["Ann"]]}""")
 ROWS = {file: row for file, (row, *_) in EXAMPLES.items()}
-HOTPOTQA, _, TWO_WIKI, MUSIQUE, QASPER, QUALITY, LONGBENCH, OWN, *_ = ROWS.values()
+HOTPOTQA, TWO_WIKI, MUSIQUE, QASPER, QUALITY, LONGBENCH, _, OWN = ROWS.values()
 
 
 def write(path, *rows):
@@ -86,11 +74,6 @@ def write(path, *rows):
     return path
 
 
-def counts(dataset):
-    """Defect, without what follows in brackets -> how often and where first."""
-    return {defect.split(" (")[0]: (entry["count"], entry["first"]) for defect, entry in dataset.report.found.items()}
-
-
 # --- the layouts ----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("file", EXAMPLES)
@@ -101,130 +84,182 @@ def test_a_row_of_each_layout(tmp_path, file):
     question, = document.questions
     assert [dataset.name, document.passages, question.id, question.text, question.answers] == wanted
     assert question.extra == ({"options": ["Ann", "Bob", "Cat"], "gold": 1} if row is QUALITY else {})
+    assert dataset.report["sha256"] == hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()
 
 
-def test_narrativeqa(tmp_path):
-    """Stories may be gzipped, in another encoding, or begin with a byte order mark.
-
-    A story that cannot be read, whatever it raises, costs itself alone. PATH:SET reads one of the three sets.
-    """
-    stories = {"b": b"\xef\xbb\xbf<p>The mill stood.", "c": gzip.compress("Élan said Ann.".encode()),
-               "d": "“Café” é".encode("cp1252") + b"\x81" + "é".encode(), "i": b"\x1f\x8bbroken", "k": b"A\0nn left"}
-    folder = tmp_path / "n:q"
-    folder.mkdir()
-    for name, content in stories.items():
-        (folder / f"{name}.content").write_bytes(content)
-    rows = [f'{name},test,"Who, then?",Ann,Ann Lee,x\n' for name in [*"bcdik", "missing"]]
-    rows += ["b,train,Where?,At home,Home,x\n", "c,test,Who, then?,Ann,Ann Lee,x\n"]           # the last without quotes
-    path = folder / "qaps.csv"
-    path.write_text("document_id,set,question,answer1,answer2,question_tokenized\n" + "".join(rows), "utf-8-sig")
-    dataset = Dataset(folder)
-    assert dataset.name == "NarrativeQA"
-    assert [document.passages[0].strip() for document in dataset.documents] == [
-        "The mill stood.", "Élan said Ann.", "“Café” é\ufffdé"]
-    assert [(q.id, q.text, q.answers) for q in dataset.documents[0].questions] == [
-        ("b-2", "Who, then?", ["Ann", "Ann Lee"]), ("b-8", "Where?", ["At home", "Home"])], "the row's number"
-    assert {*counts(dataset)} >= {
-        "a document whose story is missing", "a row of another form", "a row with too many columns"}
-
-    assert Dataset(f"{folder}:train").questions == ["b-8"]
-    with pytest.raises(InputError, match="NarrativeQA's 'dev'"):
-        Dataset(f"{folder}:dev")
-    path.write_text("document_id,question\nd,Who?\n")
-    with pytest.raises(InputError, match="qaps.csv: .*'answer1'"):
-        Dataset(folder)
+@pytest.mark.parametrize("file, key", [(file, key) for file, row in ROWS.items() for key in row if row != OWN
+                                       or key != "id"])
+def test_a_row_without_a_key_ends_the_run(tmp_path, file, key):
+    """So does one whose key has another type. File and row are named."""
+    good = ROWS[file]
+    without = {name: value for name, value in good.items() if name != key}
+    for bad in (without, good | {key: 5}):
+        with pytest.raises(InputError) as error:
+            Dataset(write(tmp_path / file, good, bad))
+        said = "text or passages" if key == "passages" else key
+        assert f"{file}, row {2 if file.endswith('.json') else 3}: " in str(error.value) and said in str(error.value)
 
 
-FRAMES = "if (window!= top)\ntop.location.href=location.href\n"     # IMSDb's script
-
-
-@pytest.mark.parametrize("story, wanted", [
-    ("<html><title>T</b>U</title><style>p</style><script>var</script><pre>Ann<br><b>left</b>.</pre>", "Ann left."),
-    (f"\n{FRAMES}// -->\nThe mill.", "The mill."), (f"<!-- /* Break-out */\n\n{FRAMES}// --> The mill.", "The mill."),
-    (f"<pre><script>\n<b><!--\n</b>{FRAMES}<b>// -->\n</b></script>The mill.", "The mill."),
-    ("if (window) winds blow", "if (window) winds blow"), ("variable <b> winds\n\nblow", "variable <b> winds blow"),
-    ("<pre><h4>CHAPTER I</h4>Ann left.</p>Bob<hr>and<td>Ol<i>af<td>&amp;<dd>I<blockquote>s<b>a</b>ng<unknown>",
-     "CHAPTER I Ann left. Bob and Olaf & I sang"),
-    ("<CENTER>CHAPTER I</CENTER>Ann<BR>&lt;left&gt;<!-- <p> -->", "CHAPTER I Ann <left>"),
-    (" " * 4900 + "<pre>mill<br>wind", "mill wind"), ("<b>INT. MILL</b> <a name='x>y'>Ann</a>", "INT. MILL Ann"),
-    ("<p>The<img alt=\"1 > 0\" src=x> mill.<br title=\">\">Ann", "The mill. Ann"),
-    ("x " * 2500 + "<pre>", "x " * 2500 + "<pre>")],
-    ids=lambda text: text[:9])
-def test_the_text_of_a_story(story, wanted):
-    assert plain_text(story, Report("n"), "a").split() == wanted.split()
-
-
-def test_longbench(tmp_path):
-    """A task is a file, or a file of data.zip. Questions about one context share its document; an id may be null."""
-    path = write(tmp_path / "hotpotqa.jsonl", LONGBENCH | {"_id": None}, LONGBENCH | {"_id": "l2", "context": "Other."},
-                 LONGBENCH)
-    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
-        archive.write(path, "data/hotpotqa.jsonl")
-        archive.writestr("data/musique.jsonl", json.dumps(LONGBENCH | {"dataset": "musique"}))
-    for source in (path, f"{tmp_path}/data.zip:hotpotqa", f"{tmp_path}/data.zip:hotpotqa.jsonl"):
-        assert [[q.id for q in document.questions] for document in Dataset(source).documents] == [
-            ["hotpotqa.jsonl, line 2", "l1"], ["l2"]]
-    for wrong in ("", ":wiki"):
-        with pytest.raises(InputError, match=f"{wrong[1:]}.*; .*data.zip:NAME reads one file of hotpotqa, m"):
-            Dataset(f"{tmp_path}/data.zip{wrong}")
-
-
-# --- defects --------------------------------------------------------------------------------------------------------
-
-# The file, what is changed in its second and third row, the defect that is counted, and its first place. What could
-# not be written again (NaN, lone surrogates) is no JSON. What is of another kind is not read as if it were right.
-DEFECTS = r"""
-hotpot_dev.json | "answer": ""                                               | a question without an answer | h1
-hotpot_dev.json | "question": " "                                            | an empty question            | h1
-hotpot_dev.json | "context": []                                              | a row without text           | row 1
-hotpot_dev.json | "context": [["Empty", [" "]]]                              | a row without text           | row 1
-hotpot_dev.json | "context": "?"                                             | a row of another form        | row 1
-hub.jsonl       | "context": {"title": ["A"], "sentences": [["x"], ["y"]]}   | a row of another form        | line 3
-hotpot_dev.json | "more": NaN                                                | not valid JSON               | row 1
-qasper.json     | "more": NaN                                                | not valid JSON               | paper p1
-hub.jsonl       | "more": ["\ud800"]                                         | not valid JSON               | line 3
-musique.jsonl   | "question": "x\ud83d"                                      | not valid JSON               | line 3
-musique.jsonl   | "answerable": false                                        | a question without an answer | m1
-musique.jsonl   | "answer_aliases": "Ann"                                    | a row of another form        | line 3
-hotpotqa.jsonl  | "dataset": "dureader"                                      | a row of another form        | line 3
-qasper.json     | "qas": [{"question": "?"}]                                 | a question of another form   | paper p1
-qasper.json     | "qas": ["?"]                                               | a question of another form   | paper p1
-QuALITY.1.dev   | "questions": [null]                                        | a question of another form   | line 3
-QuALITY.1.dev   | "questions": [{"question": "?", "options": null}]          | a question of another form   | line 3
-QuALITY.1.dev   | "questions": [{"question": "?", "options": ["a"]}]         | a question without an answer | W-0
-QuALITY.1.dev | "questions": [{"question": "?", "options": ["a"], "gold_label": 0}] | a question without an answer | W-0
-QuALITY.1.dev | "questions": [{"question": "?", "options": ["a"], "gold_label": 9}] | a question without an answer | W-0
+# What is changed in the second row. What cannot be read as text (NaN, half a character) is refused, too.
+WRONG = r"""
+hotpot_dev.json | "question": " "                                          | row 2: question h1 is blank
+hotpot_dev.json | "context": []                                            | row 2: there is no text
+hotpot_dev.json | "context": [["a", ["b"], "c"]]                           | row 2: an item of context has 3 items
+hotpot_dev.json | "context": [["a", "b"]]                                  | row 2: .*'b'; it must be of type list
+hotpot_dev.json | "_id": "h1"                                              | row 2: question id 'h1' is used a second
+hotpot_dev.json | "answer": "\ud83d"                                       | row 2: .*surrogates
+musique.jsonl   | "paragraphs": [{"idx": 0}]                               | row 3: .*paragraphs has no key 'title'
+musique.jsonl   | "more": NaN                                              | line 3: not valid JSON
+qasper.json     | "qas": [{"question": "?", "question_id": "q"}]           | row 2: an item of qas has no key 'answers'
+QuALITY.htmlstripped.dev | "article": " <!DOCTYPE html><p>Bob"             | row 3: .*htmlstripped
+QuALITY.htmlstripped.dev | "questions": [{"question": "?", "options": ["a"], "gold_label": 2}] | row 3: gold is 1
+hotpotqa.jsonl  | "dataset": "dureader"                                    | row 3: LongBench's 'dureader' is not read
+law.v1.jsonl    | "text": "x"                                              | row 3: .*either text or passages
 """
 
 
-@pytest.mark.parametrize("file, change, defect, place", table(DEFECTS))
-def test_a_defect_costs_what_has_it_and_is_counted(tmp_path, file, change, defect, place):
-    """A row or a question alone."""
-    bad = ROWS[file] | json.loads(f"{{{change}}}")
-    dataset = Dataset(write(tmp_path / file, ROWS[file], bad, bad))
-    first = f"{file}, {place}" if " " in place else place
-    assert counts(dataset)[defect] == (2, first) and len(dataset.questions) == 1
-    assert dataset.report.rows == (1 if "JSON" in defect else 3)
-    assert [line for line in dataset.report.lines() if f"2 times: {defect}" in line and first in line]
+@pytest.mark.parametrize("file, change, words", table(WRONG))
+def test_a_row_of_another_form_ends_the_run(tmp_path, file, change, words):
+    with pytest.raises(InputError, match=f"{file}, {words}"):
+        Dataset(write(tmp_path / file, ROWS[file], ROWS[file] | json.loads(f"{{{change}}}")))
+
+
+@pytest.mark.parametrize("name, content, words", table(r"""
+x.json  | []                                   | not one JSON list
+x.json  | [{"question": "Who?", "answ          | not one JSON list
+x.json  | ["context", "answers"]               | a row is 'context'; it must be of type dict
+x.json  | {"full_text": "", "abstract": ""}    | Qasper's object
+x.json  | Élan                                 | x.json: .*utf-8
+x.jsonl |                                      | row 1: a row must have one of the keys evidences, supp
+x.jsonl | {"Who": "Ann"}                       | row 1: a row must have one of the keys evidences, supp
+x.zip   | PK                                   | LongBench's '' is not read, only narrativeqa
+x.csv   | a,b                                  | x.csv, line 1: not valid JSON"""))
+def test_what_is_no_data_set(tmp_path, name, content, words):
+    (tmp_path / name).write_text(content, encoding="latin-1")
+    with pytest.raises(InputError, match=words):
+        Dataset(tmp_path / name)
+    with pytest.raises(InputError, match="nothing.jsonl"):
+        Dataset(tmp_path / "nothing.jsonl")
+
+
+def test_longbench_in_its_zip_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        archive.writestr("data/hotpotqa.jsonl", json.dumps(LONGBENCH))
+    dataset = Dataset(f"{tmp_path}/data.zip:hotpotqa")
+    assert (dataset.name, dataset.questions) == ("HotpotQA", [("l1", "l1")])
+    for task in ("lcc", "musique"):
+        with pytest.raises(InputError, match=task):
+            Dataset(f"{tmp_path}/data.zip:{task}")
+
+
+def test_narrativeqa(tmp_path):
+    """Stories may be gzipped, begin with a byte order mark, or be pages. PATH:SET reads one of the three sets."""
+    stories = {"b": b"\xef\xbb\xbf<html><p>The mill stood.", "c": gzip.compress("Élan said <b>Ann.".encode()),
+               "d": "Élan".encode("latin-1")}
+    folder = tmp_path / "n:q"
+    (folder / "tmp").mkdir(parents=True)
+    for name, content in stories.items():
+        (folder / "tmp" / f"{name}.content").write_bytes(content)
+    rows = [f'{name},test,"Who, then?",Ann,Ann Lee,x\n' for name in [*"bcd", "missing"]]
+    path = folder / "qaps.csv"
+    head = "document_id,set,question,answer1,answer2,question_tokenized\n"
+    path.write_text("".join([head, *rows, "b,train,Where?,At home,Home,x\n"]), "utf-8-sig")
+    dataset = Dataset(folder)
+    assert dataset.name == "NarrativeQA"
+    assert [document.passages[0].strip() for document in dataset.documents] == ["The mill stood.", "Élan said <b>Ann."]
+    assert [(q.id, q.text, q.answers) for q in dataset.documents[0].questions] == [
+        ("b-2", "Who, then?", ["Ann", "Ann Lee"]), ("b-6", "Where?", ["At home", "Home"])], "the row's number"
+    assert str(dataset).endswith("; left out: 1 questions about a story that is not UTF-8, "
+                                 "1 questions about a story that is not there")
+
+    assert Dataset(f"{folder}:train").questions == [("b", "b-6")]
+    with pytest.raises(InputError, match="NarrativeQA has no set 'dev'"):
+        Dataset(f"{folder}:dev")
+    for wrong in ("document_id,question\nd,Who?\n", f"{head}c,test,Who, then?,Ann,Ann Lee,x\n"):     # without quotes
+        path.write_text(wrong)
+        with pytest.raises(InputError, match="qaps.csv, row 2: document_id, set, "):
+            Dataset(folder)
+
+
+SCRIPT = "if (window!= top)\ntop.location.href=location.href\n"     # IMSDb's, against frames
+
+
+@pytest.mark.parametrize("page, wanted", [
+    ("<html><title>T</title><style>p</style><script>var</script><pre>Ann<br><b>left</b>.</pre>", "Ann left."),
+    (f"<pre><script>\n<b><!--\n</b>{SCRIPT}<b>// -->\n</b></script>The mill.", "The mill."),
+    ("<pre><h4>CHAPTER I</h4>Ann left.</p>Bob<hr>and<td>Ol<i>af<td>&amp;<dd>I<blockquote>s<b>a</b>ng<unknown>",
+     "CHAPTER I Ann left. Bob and Olaf & I sang"),
+    ("<CENTER>CHAPTER I</CENTER>Ann<BR>&lt;left&gt;<!-- <p> -->", "CHAPTER I Ann <left>"),
+    # What is not closed hides nothing; Python's parsers do not agree about it.
+    ("<p>Ann <!-- left. <b>Bob</b> came.", "Ann <!-- left. Bob came."), ("<p>Ann<script>left. <p>Bob", "Ann left. Bob"),
+    ("<p>Ann<title>left</p> <style >Bob", "Ann left Bob"), ("<p>Ann < Bob > Olaf <", "Ann < Bob > Olaf <"),
+    ("<p>Ann <a href='x' left. <p>Bob", "Ann <a href='x' left. Bob"), ("<p>Ann <![CDATA[left]]> Bob", "Ann Bob"),
+    ("<p>Ann</script> left <!> Bob <!-->came", "Ann left Bob came")], ids=lambda text: text[:9])
+def test_the_text_of_a_page(page, wanted):
+    """The same in all versions of Python."""
+    assert is_page(page) and not is_page(f"Ann {page}")
+    assert without_tags(page).split() == wanted.split()
+
+
+# --- as a whole -----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("row, bad", [
+    (MUSIQUE, MUSIQUE | {"id": "m2", "answerable": False}),
+    (QUALITY, QUALITY | {"questions": [{"question": "Who?", "options": ["Ann", "Bob"]}]})])
+def test_a_question_without_a_gold_answer_is_left_out_and_counted(tmp_path, row, bad):
+    dataset = Dataset(write_lines(tmp_path / "x.jsonl", [row, bad, bad]))
+    assert len(dataset.questions) == 1 and dataset.report["left out"] == {"without a gold answer": 2}
+    assert str(dataset).endswith("1 documents, 1 questions; left out: 2 questions without a gold answer")
+    with pytest.raises(InputError, match="0 questions; left out: 1 questions without a gold answer"):
+        Dataset(write_lines(tmp_path / "x.jsonl", [bad]))
 
 
 @pytest.mark.parametrize("text", ["120 Å²", "NESTLÉ®", "Ã© and â€™", "&amp; <b>", "\ufeffx", "1\u00a02", "é ﬁ ½ ☃"])
 def test_what_a_file_says_is_what_is_read(tmp_path, text):
-    """Nothing is mended without a proof that it is damaged. Only HotpotQA's titles are escaped."""
+    """Nothing is mended. Only HotpotQA's titles are escaped."""
     row = TWO_WIKI | {"question": text, "answer": text, "context": [[text, [f"A{text}."]]]}
     document, = Dataset(write(tmp_path / "w.jsonl", row)).documents
     question, = document.questions
     assert (document.passages, question.text, question.answers) == ([f"{text}\nA{text}."], text, [text])
 
 
-def test_a_file_may_be_in_another_encoding(tmp_path):
-    for encoding, text in (("utf-8", "É\u2028lan"), ("utf-16", "Élan"), ("utf-32", "Élan"), ("cp1252", "Élan")):
-        path = tmp_path / "l.jsonl"
-        row = json.dumps(LONGBENCH | {"input": text}, ensure_ascii=False)
-        path.write_bytes(f"\n{row}".encode(encoding))
-        dataset = Dataset(path)
-        assert dataset.documents[0].questions[0].text == text, "U+2028 is a character, no line's end"
-    assert counts(dataset)["not UTF-8, read as Windows-1252"] == (1, "l.jsonl, line 2")
+def test_two_documents_may_have_a_question_of_the_same_id(tmp_path):
+    """As in Qasper; in one document it is an error."""
+    path = tmp_path / "qasper.json"
+    assert Dataset(write(path, QASPER, QASPER | {"title": "Other"})).questions == [("p0", "q1"), ("p1", "q1")]
+    with pytest.raises(InputError, match="row 2: question id 'q1' is used a second time"):
+        Dataset(write(path, QASPER, QASPER))
+
+
+def test_rows_of_one_text_are_one_document(tmp_path):
+    """Reading stops at the first row of the document behind the limit."""
+    path = write(tmp_path / "m.jsonl", *(LONGBENCH | {"_id": f"l{n}", "context": "more " * size}
+                                         for n, size in enumerate((4, 9, 4, 11, 20, 9))))
+    dataset = Dataset(path, limit=3)
+    assert dataset.questions == [("l0", "l0"), ("l0", "l2"), ("l1", "l1"), ("l3", "l3")]
+    assert (dataset.report["documents"], dataset.report["questions"]) == (3, 4)
+    assert dataset.lengths(str.split) == {"average": 8, "least": 4, "most": 11, "documents": 3, "questions": 4}
+    path.write_bytes(path.read_bytes()[:-9])                      # what is behind them is not looked at
+    assert Dataset(path, limit=3).questions == dataset.questions
+
+
+def test_a_list_is_read_piece_by_piece(tmp_path):
+    """What is behind the limit is not looked at, and rows may be longer than a piece."""
+    rows = [HOTPOTQA | {"_id": f"h{n}", "context": [[str(n), ["]},{ \\\" é" * n * 40_000 + "."]]]} for n in range(10)]
+    path = tmp_path / "h.json"
+    path.write_text(json.dumps(rows))
+    assert [document.passages for document in Dataset(path).documents] == [[f"{n}\n{row['context'][0][1][0]}"]
+                                                                     for n, row in enumerate(rows)]
+    for damaged in (json.dumps(rows)[:-9], json.dumps(rows).replace('}, {"_id": "h9"', '} {"_id": "h9"')):
+        path.write_text(damaged)
+        assert len(Dataset(path, 8).documents) == 8
+        with pytest.raises(InputError, match="h.json: not one JSON list"):
+            Dataset(path)
+
+
+def test_ones_own_data_never_takes_the_name_of_a_data_set_of_the_paper(tmp_path):
+    for file, name in (("HotpotQA.jsonl", "HotpotQA-own"), ("graphs.jsonl", "graphs-own"), ("law.2.jsonl", "law.2")):
+        assert Dataset(write(tmp_path / file, OWN)).name == name
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------
@@ -235,21 +270,21 @@ def on_the_hub(tmp_path, monkeypatch):
     zipped = io.BytesIO()
     with zipfile.ZipFile(zipped, "w") as archive:
         archive.writestr("data/hotpotqa.jsonl", json.dumps(LONGBENCH))
-    files = {"data.zip": zipped.getvalue(), "data/musique_dev.jsonl": json.dumps(MUSIQUE).encode()}
+    files = {"data.zip": zipped.getvalue(), "data/musique_ans_v1.0_dev.jsonl": json.dumps(MUSIQUE).encode()}
     with serve({"datasets/an/open": files, "datasets/a/gated": "GatedRepo"}, tmp_path / "cache", monkeypatch):
         yield files
 
 
 @pytest.mark.parametrize("name, file, part", [("HotpotQA", "data.zip", ":hotpotqa"),
-                                              ("MuSiQue", "data/musique_dev.jsonl", "")])
+                                              ("MuSiQue", "data/musique_ans_v1.0_dev.jsonl", "")])
 def test_data_sets_on_the_hub(on_the_hub, monkeypatch, name, file, part):
-    """The first time from the hub, then from its cache, without a network. The report names commit and sha256."""
+    """The first time from the hub, then from its cache, without a network. The results name commit and sha256."""
     for offline, revision in ((False, f"@{COMMIT}"), (False, ""), (True, ""), (True, "@main")):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
         dataset = Dataset(f"hf://datasets/an/open{revision}/{file}{part}")
         assert dataset.name == name and len(dataset.questions) == 1
-        assert dataset.report.path == f"hf://datasets/an/open@{COMMIT}/{file}{part}"
-        assert dataset.report.sha256 == hashlib.sha256(on_the_hub[file]).hexdigest()
+        assert dataset.report["path"] == f"hf://datasets/an/open@{COMMIT}/{file}{part}"
+        assert dataset.report["sha256"] == hashlib.sha256(on_the_hub[file]).hexdigest()
     with pytest.raises(InputError, match="n.jsonl: cannot be fetched from the hub"):
         Dataset("hf://datasets/an/open/n.jsonl")
 
@@ -264,66 +299,3 @@ def test_data_sets_on_the_hub(on_the_hub, monkeypatch, name, file, part):
 def test_an_address_that_gives_no_data_set(on_the_hub, address, words):
     with pytest.raises(InputError, match=f"^hf://datasets/{address}: {words}"):
         Dataset(f"hf://datasets/{address}")
-
-
-# --- as a whole -----------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("first, second, questions", [
-    ([HOTPOTQA], HOTPOTQA | {"_id": "h2"}, ["h1", "h2"]), ([MUSIQUE] * 2, MUSIQUE, ["m1", "m1#2", "m1#3"]),
-    ({"p1": QASPER}, {"p2": QASPER}, ["q1", "q1#2"]), (OWN, OWN, ["q", "q#2"])], ids=lambda row: str(row)[:9])
-def test_every_file_of_a_folder_is_read(tmp_path, first, second, questions):
-    """Files are read in the order of their names, packed or not, and no hidden ones. A repeated id is numbered."""
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "a.NDJSON").write_text(json.dumps(second))
-    (tmp_path / "sub" / "._a.json").write_bytes(b"\0\5\26\7")                    # macOS writes such files
-    (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(first).encode()))
-    dataset = Dataset(tmp_path)
-    assert len(dataset.documents) == 1 and dataset.questions == questions
-
-
-def test_the_limit_counts_documents(tmp_path):
-    """The report still covers all documents."""
-    path = write(tmp_path / "m.jsonl", *(LONGBENCH | {"_id": f"l{n}", "context": "more " * size}
-                                         for n, size in enumerate((4, 9, 4, 11, 20))))
-    dataset = Dataset(path, limit=3)
-    assert dataset.questions == ["l0", "l2", "l1", "l3"] and len(dataset.documents) == 3
-    assert (dataset.report.documents, dataset.report.questions) == (4, 5)
-    assert dataset.lengths(str.split) == {"average": 8, "least": 4, "most": 11, "documents": 3, "questions": 4}
-
-
-def test_ones_own_data_never_takes_the_name_of_a_data_set_of_the_paper(tmp_path):
-    for file, name in table("""
-            HotpotQA.jsonl | HotpotQA-own\n graphs.jsonl | graphs-own\n .jsonl | -own\n law.v1.jsonl | law.v1
-            law.v2.NDJSON | law.v2\n 2024.01.05.jsonl | 2024.01.05"""):
-        assert Dataset(write(tmp_path / file, OWN)).name == name
-
-
-# A file, its content, and what the error says; in the last row beside a qaps.csv. Only English question answering of
-# LongBench is read: other tasks have other metrics than ours, or Chinese answers, which would all score 0.
-WRONG = r"""
-x.json | []                                                           | no row of a known layout
-x.json | ["context", "answers"]                                       | no row of a known layout
-x.json |                                                              | not valid JSON
-x.json | [{"question": "Who?", "answ                                  | not valid JSON
-x.json | [{"supporting_facts": 0, "context": [["", ["x"]]], "question": "Who?"}] | holds no question .a question without
-x.json | \x1f\x8bbroken                                               | cannot be read
-x.json | PAR1                                                         | parquet
-x.zip  | PK                                                           | x.zip
-x.jsonl | {"id": "d", "document_id": 1, "text": "x", "questions": []} | holds no question .rows: 1
-x.txt  | Ann came.                                                    | there is x.txt
-x.jsonl | {"context": "", "answers": [], "dataset": "dureader"}       | LongBench's 'dureader' is not read, only Narr
-x.jsonl | {"context": "", "answers": [], "dataset": "h\ud83d"}         | LongBench's 'h.ud83d' is not read
-lcc.jsonl | {"context": "", "answers": []}                            | LongBench's 'lcc' is not read
-x.json | [{"full_text": [], "abstract": "x"}]                         | not one object of papers
-x.json | [{"text": "x", "questions": []}]                             | x.json, line 1: holds a list
-x.json | [{"supporting_facts": 0, "context": [], "question": "Who?"}] | HotpotQA and NarrativeQA
-"""
-
-
-@pytest.mark.parametrize("name, content, words", table(WRONG))
-def test_what_is_no_data_set(tmp_path, name, content, words):
-    (tmp_path / name).write_text(content.replace(r"\x1f\x8b", "\x1f\x8b"), encoding="latin-1")
-    if words.endswith("NarrativeQA"):
-        (tmp_path / "qaps.csv").touch()
-    with pytest.raises(InputError, match=words):
-        Dataset(tmp_path)

@@ -30,13 +30,13 @@ def test_a_file_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_whatever_a_file_makes_a_library_raise_names_the_file():
-    """Also the panic of a library in Rust, which is no Exception, and a lack of memory. An interruption goes on."""
+    """Also the panic of a library in Rust, which is no Exception. An interruption and a lack of memory go on."""
     panic = type("PanicException", (BaseException,), {})
-    for error, said in ((panic("index"), "f: cannot be read .index"), (MemoryError(), "f: out of memory .*r.$")):
-        with pytest.raises(InputError, match=said), reading("f"):
+    with pytest.raises(InputError, match="f: cannot be read .index"), reading("f"):
+        raise panic("index")
+    for error in (KeyboardInterrupt, MemoryError):
+        with pytest.raises(error), reading("f"):
             raise error
-    with pytest.raises(KeyboardInterrupt), reading("f"):
-        raise KeyboardInterrupt
 
 
 def test_a_document_does_not_take_over_the_terminal():
@@ -52,7 +52,7 @@ class Bytes:
         return list(text.encode())
 
 
-CHARACTERS = "今 日 か\u3099 e\u0301\u0302 की 👩\u200d❤\ufe0f\u200d👨 1\ufe0f\u20e3 한 각 👍🏽 🇫🇷 ｶﾞ 。 ！」 ؟".split()
+CHARACTERS = "今 日 か\u3099 e\u0301\u0302 की 👩 1\ufe0f\u20e3 한 。 ！」 ؟".split()
 
 
 @given(st.lists(st.sampled_from(CHARACTERS), min_size=40, max_size=90), st.integers(32, 60))

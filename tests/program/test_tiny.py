@@ -1,8 +1,9 @@
 """The embedded model on its own documents, which no training text states."""
 import pytest
 
-from data import EMBEDDED, read_jsonl
+from data import EMBEDDED
 from encoders.token_mean import TokenMean
+from evaluation.datasets import Dataset
 from evaluation.metrics import f1
 from pecan import Pecan
 
@@ -15,7 +16,7 @@ def test_the_shipped_model_does_its_job(tiny, settings):
     """
     method = Pecan(tiny, TokenMean(tiny), settings)
     right = []
-    for document in read_jsonl(EMBEDDED)[:5]:
+    for document in Dataset(EMBEDDED, 5).documents:
         prepared = method.prepare(document)
         right += [f1(method.answer(prepared, question.text).text, question.answers) for question in document.questions]
     assert sum(right) >= 0.65 * len(right)

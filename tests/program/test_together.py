@@ -9,8 +9,9 @@ import pecan
 from core.files import InputError, remark
 from core.settings import Settings
 from core.together import Batches, batch_rows
-from data import EMBEDDED, Document, read_jsonl
+from data import EMBEDDED, Document
 from encoders.token_mean import TokenMean
+from evaluation.datasets import Dataset
 from pecan import Pecan
 
 
@@ -18,7 +19,7 @@ from pecan import Pecan
 def documents():
     """The first chapters of three documents of the embedded set, of different lengths."""
     return [Document(document.id, document.passages[:n])
-            for document, n in zip(read_jsonl(EMBEDDED), (40, 25, 15), strict=False)]
+            for document, n in zip(Dataset(EMBEDDED, 3).documents, (40, 25, 15), strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +50,17 @@ def test_documents_that_share_batches_equal_documents_alone(method, documents, a
 
 
 def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path, monkeypatch):
-    """Though the last line of each file is torn, no group is summarised twice. What is left on disk are graphs and
-    vectors."""
+    """Though a line of each file is torn, no group is summarised twice. What is left on disk are graphs and vectors."""
     summarise = pecan.summarise
     paths = [tmp_path / f"{document.id}.json" for document in documents]
     made = []
 
-    def once(model, batch, settings):
+    def once(model, batch, limit, tree):
         if once.done:
             raise KeyboardInterrupt
         once.done = True
         made.extend(map(tuple, batch))
-        return summarise(model, batch, settings)
+        return summarise(model, batch, limit, tree)
 
     monkeypatch.setattr(pecan, "summarise", once)
     for kills in range(40):
@@ -69,8 +69,8 @@ def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path, mo
             prepared = method(4).prepare_all(documents, paths)
             break
         except KeyboardInterrupt:
-            for replies in tmp_path.glob("*.replies"):
-                with replies.open("a") as torn:
+            for summaries in tmp_path.glob("*.summaries"):
+                with summaries.open("a") as torn:
                     torn.write('["half a li')
     assert_equal(prepared, alone)
     assert kills > 4 and len(made) == len({*made})

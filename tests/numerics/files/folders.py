@@ -39,7 +39,6 @@ CHATML = """{% for message in messages %}
 {% if loop.first and message['role'] != 'system' %}{{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}
 {{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
-SHORT_HEADER = CHATML.replace("assistant\n'", "assistant'")               # the newline comes with the turn's content
 ZEPHYR = """{% for message in messages %}
     {% if message['role'] == 'user' %}
 {{ '<|user|>\n' + message['content'] + eos_token }}
@@ -82,10 +81,6 @@ QWEN3 = """{%- for message in messages %}
     {%- endif %}
 {%- endif %}"""
 R1 = QWEN3.replace("enable_thinking is defined and enable_thinking is false", "true").replace("\n\n</think>\n", "")
-# The mark of what a model is trained to say.
-GENERATION = CHATML.replace("+ message['content'] + '<|im_end|>\n' }}",
-                            "}}{% generation %}{{ message['content'] + '<|im_end|>\n' }}{% endgeneration %}")
-
 # --- vocabularies ---------------------------------------------------------------------------------------------------
 
 # Llama 3's rule for cutting text into words; it keeps "\n\n" together, and ".\n" too. Qwen's cuts between digits.
@@ -248,7 +243,6 @@ def write_llama(folder: Path, template=LLAMA2, metaspace=False, flags=None, **se
 
 # --- folders --------------------------------------------------------------------------------------------------------
 
-TEMPLATES = [{"name": "rag", "template": ZEPHYR}, {"name": "default", "template": GENERATION}]
 BPE = {
     "Llama 3": {"template": LLAMA3}, "Llama 3.1": {"template": LLAMA31}, "Llama 3.2": {"template": LLAMA32},
     "Qwen2.5": {"words": "Qwen", "tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "unk_token": None,
@@ -257,12 +251,7 @@ BPE = {
               "new": listed(["<think>", "</think>"], special=False), "model_type": "qwen3"},
     "SmolLM2": {"words": "SmolLM2", "tokenizer_class": "GPT2Tokenizer", "model_type": "llama"},
     "words that end a turn": {"template": PLAIN.replace("['content'] + '", "['content'] + ' END</s>")},
-    "several templates, with {% generation %}": {"template": TEMPLATES},
-    "chat_template.jinja": {"template": TEMPLATES, "files": {"chat_template.jinja": LLAMA31}},
-    "added_tokens.json": {"specials": BASE, "files": {
-        "added_tokens.json": {name: SIZE + n for n, name in reversed([*enumerate(CHAT)])}}},
-    "an old special_tokens_map.json": {"template": LLAMA2, "files": {
-        "special_tokens_map.json": {"bos_token": listed(["<unk>"])[0], "eos_token": "<unk>"}}},
+    "chat_template.jinja": {"files": {"chat_template.jinja": LLAMA31}},
     "special_tokens_map.json beside added_tokens_decoder": {
         "template": LLAMA3, "added_tokens_decoder": numbered(["<s>"], 0),
         "files": {"special_tokens_map.json": {"bos_token": "</s>"}}},

@@ -25,14 +25,16 @@ from folders import (
     QUESTION,
     R1,
     SEARCH,
-    SHORT_HEADER,
     SIZE,
     SPECIALS,
     SUMMARY,
     assert_refused,
     edit_added_tokens,
     listed,
+    put,
+    read,
     rows_of,
+    write,
     write_bpe,
     write_llama,
     write_sentencepiece,
@@ -45,7 +47,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from core.files import InputError
 from llama import Llama
-from model import tokenizer
 from model.tokenizer import Tokenizer
 from pecan import ANSWER, answer_turn, information_points, node_line, question_prompt, summary_prompt
 
@@ -62,7 +63,7 @@ def framed(t, first, word=None, second=""):
     if word is None:
         return ids + t.frame.before_reply
     ids += t.frame.before_given_reply + [t.first(word)]
-    return ids + t.frame.before_second_user + t.user(second) + t.frame.before_second_reply
+    return ids + t.frame.before_second_user + t.user(second) + t.frame.before_reply
 
 
 def prompts(t, question, nodes):
@@ -113,14 +114,6 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     for i, token in oracle.added_tokens_decoder.items():
         if token.special or token.content in CHAT and token.content in t.template:
             assert i not in t.encode(f"Tom{token.content} {token.content}")
-
-
-def test_a_newline_that_the_generation_prompt_leaves_out(tmp_path):
-    """It is part of our frame, so that the verdict follows directly, as in a conversation."""
-    write_bpe(tmp_path)
-    usual = Tokenizer(tmp_path).frame
-    write_bpe(tmp_path, SHORT_HEADER)
-    assert Tokenizer(tmp_path).frame == usual._replace(before_second_reply=usual.before_second_reply[:-1])
 
 
 MARKS = st.lists(st.sampled_from(["", ".", "\n", "\n\n", " ", "#", "|", "</s>", "User", "3"]), max_size=4).map("".join)
@@ -207,7 +200,7 @@ def test_ids_equal_sentencepiece(pieces, text):
 
 # --- the tokens of a bullet -----------------------------------------------------------------------------------------
 
-@given(st.text("東京🏽👍e\u0301é\ufffd \n", max_size=15), st.lists(st.integers(0, 40), max_size=3))
+@given(st.text("東京🏽👍e\u0301é \n", max_size=15), st.lists(st.integers(0, 40), max_size=3))
 def test_a_token_spans_the_characters_with_which_it_shares_a_byte(either, text, places):
     """A special token that decoding skips has none, also in the middle of a character."""
     encoding = either.plain.encode(text, add_special_tokens=False)
@@ -229,52 +222,35 @@ def test_a_reply_cut_inside_a_character_keeps_the_characters_before(either):
             assert either.spans(kept + more[:n]) == (text, spans + [(0, 0)] * n)
 
 
-def test_bytes_that_are_no_character_keep_all_others_in_place(either):
-    """Each is U+FFFD, as is a token that says so."""
-    first, *others = either.encode("京")
-    text, spans = either.spans([first, *either.encode("a"), *others, *either.encode("é\ufffdb")])
-    assert re.fullmatch("\ufffd+a\ufffd+é\ufffdb", text)
-    assert [text[start:end] for start, end in spans if text[start:end] in "ab"] == ["a", "b"]
-
-
-def test_a_long_text_is_encoded_in_parts(either, monkeypatch):
-    """200 MB in one call would take all memory. A part ends where no token of the whole would go on."""
-    plain = either.plain
-    text = " ".join([*NODES.values(), "東京都" * 20, NASTY, ". . .  \n\n two"] * 3)
-    parts = []
-    monkeypatch.setattr(tokenizer, "PART", 100)
-    monkeypatch.setattr(either, "plain", SimpleNamespace(
-        encode=lambda part, **how: parts.append(part) or plain.encode(part, **how)))
-    assert either.encode(text) == plain.encode(text, add_special_tokens=False).ids
-    assert "".join(parts) == text and max(map(len, parts)) <= 100
+def test_bytes_that_are_no_character_disturb_no_other(either):
+    """They are U+FFFD, and share the span of the next character."""
+    first, *_ = either.encode("京")
+    text, spans = either.spans([*either.encode("a"), first, *either.encode("bc")])
+    assert re.fullmatch("a\ufffd+bc", text)
+    assert [text[start:end] for start, end in spans] == ["a", text[1:-1], text[1:-1], "c"]
 
 
 def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
     """Decoding every prefix would take hundreds."""
     ids = either.encode("東京 Tom\n" * 100)
     decoded = []
-    special = either.special
+    decode = either.special.decode
     monkeypatch.setattr(either, "special", SimpleNamespace(
-        id_to_token=special.id_to_token, decode=lambda ids: decoded.extend(ids) or special.decode(ids)))
+        decode=lambda ids, **how: decoded.extend(ids) or decode(ids, **how)))
     either.spans(ids)
     assert len(decoded) < 10 * len(ids)
 
 
 @pytest.mark.parametrize("special", [True, False])
-@pytest.mark.parametrize("marks", [
-    ("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>"),
-    ("◁think▷", "◁/think▷"), ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("<|begin_of_thought|>", "<|end_of_thought|>")], ids=str)
-def test_a_thought_is_no_reply(tmp_path, marks, special):
-    """Also if its marks are special tokens, which decoding leaves out. A reply may be cut before the thought ends. Of a
-    summary, the only bullet is the one behind the thought; token x attends to "node" x alone, so its edges show whose
-    attention counts."""
-    write_bpe(tmp_path, new=listed(marks, special=special))
+def test_a_thought_is_no_reply(tmp_path, special):
+    """Also if its marks are special tokens. A reply may be cut before the thought ends. Of a summary, the only bullet
+    is the one behind the thought; token x attends to "node" x alone, so its edges show whose attention counts."""
+    write_bpe(tmp_path, new=listed(["<think>", "</think>"], special=special))
     t = Tokenizer(tmp_path)
-    begin, end = ([t.special.token_to_id(mark)] for mark in marks)
+    begin, end = ([t.special.token_to_id(mark)] for mark in ("<think>", "</think>"))
     cut = begin + t.encode("\n* Who?\n")
     reply = t.encode("\n\n* 東京")
-    for ids in reply, cut + end + reply, cut[1:] + end + reply:
+    for ids in reply, cut + end + reply:
         assert t.reply(ids) == "* 東京" and not t.thinking(ids)
         points = information_points(t, ids, torch.eye(len(ids)), 999, False)
         before = len(ids) - len(t.encode("東京"))
@@ -282,6 +258,12 @@ def test_a_thought_is_no_reply(tmp_path, marks, special):
         assert not any(points[0].e[:before]) and all(points[0].e[before:])
     assert t.reply(cut) == "" and not information_points(t, cut, None, 999, False)
     assert t.thinking(t.encode("\n") + cut) and not t.thinking(t.encode("Yes ") + cut)
+
+
+@pytest.mark.parametrize("said", ["The tag is </think>.", "Tom</think> said", "It writes <think>a</think> first."])
+def test_a_text_about_thoughts_is_text(either, said):
+    for thought in "", "<think>He?</think>":
+        assert either.reply(either.encode(thought + said)) == said
 
 
 # --- Llama 3's own tokenizer ----------------------------------------------------------------------------------------
@@ -306,31 +288,44 @@ def test_golden_ids_of_llama_3(tmp_path):
 
 DAMAGE = r"""
 tokenizer.json        | "{\"model\": {\"type\": \"BPE\"}}" | tokenizer.json: not a readable
+tokenizer.json        | {"model": {"type": "Unigram"}} | tokenizer.json: model: type is 'Unigram'; it must be BPE
 tokenizer.model       | "x"                           | tokenizer.model: not a readable
-added_tokens.json     | {"<new>": 9999}               | token '<new>' should get id 9999
-added_tokens.json     | "{\"<x>\": null}"             | added_tokens.json must give an id
+added_tokens.json     | {"<|im_start|>": 9}           | tokenizer_config.json: expected added_tokens_decoder
+special_tokens_map.json | {"bos_token": "</s>"}       | tokenizer_config.json: expected added_tokens_decoder
 chat_template.jinja   | "{{ nothing + 'x' }}"         | chat_template.jinja
 tokenizer_config.json | {"added_tokens_decoder": {"9": {"content": "Yes"}}} | token 'Yes' should get id 9
-tokenizer_config.json | {"added_tokens_decoder": [5]} | added_tokens_decoder.* must give an id
+tokenizer_config.json | {"added_tokens_decoder": [5]} | added_tokens_decoder must give an id
 tokenizer_config.json | {"split_special_tokens": true} | tokenizer_config.json: split_special_tokens is True
 tokenizer_config.json | {"fix_mistral_regex": true}   | tokenizer_config.json: fix_mistral_regex is True
 tokenizer_config.json | {"eos_token": 5}              | its tokenizer cannot be used \(Input must be
-tokenizer_config.json | {"chat_template": [{"name": "rag", "template": "{{ messages }}"}]} | no chat template
-tokenizer_config.json | {"chat_template": null}       | no chat template
-tokenizer_config.json | {"chat_template": ["x"]}      | tokenizer_config.json: chat_template is neither
+tokenizer_config.json | {"chat_template": null}       | tokenizer_config.json: expected chat_template
+tokenizer_config.json | {"chat_template": [{"name": "default", "template": "x"}]} | expected chat_template
 tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"} | cannot be rendered \(users only\)
 """
-WORDS = {"<s>": 0, "</s>": 1, "<unk>": 2}                                # so a document that names <s> would say it
-CHANGES = [("tokenizer.json", {"model": {"type": "WordLevel", "vocab": WORDS, "unk_token": "<unk>"}, "added_tokens": [],
-                               "pre_tokenizer": {"type": "WhitespaceSplit"}}, "<s> in a document's text would become"),
+
+
+def with_dropout(folder):
+    model = read(folder, "tokenizer.json")["model"]
+    put(folder, "tokenizer.json", {"model": model | {"dropout": 0.1}})
+
+
+def with_a_special_word(folder):
+    """A document could say "<s>": the rule for words makes it one, and whole words are looked up first."""
+    text = (folder / "tokenizer.json").read_text("utf-8")
+    write(folder, "tokenizer.json", text.replace("(?i:'s", "<s>|(?i:'s"))
+
+
+CHANGES = [("tokenizer.json", with_dropout, "tokenizer.json: dropout is 0.1; only 0 is implemented"),
+           ("tokenizer.json", with_a_special_word, "<s> in a document's text would become"),
            ("tokenizer.json", partial(write_bpe, template=LLAMA2, new=listed([" "], special=False)),
             "Yes and No begin with the same token"),
            ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like"),
            ("tokenizer.model", partial(write_sentencepiece, user_defined=("  ",)), "tokenizer.model: not a BPE like")]
 # Templates, and what is said of them.
 DOUBTFUL = {CHATML.replace("message['content']", "message['content'] | upper"): "does not print unchanged",
-            R1: "tokenizer_config.json: the chat template opens a thought.*<think>",
+            R1: "tokenizer_config.json: the chat template asks for a reply by .*<think>",
             CHATML[:CHATML.index("{% if add_generation_prompt %}")]: r"reply by '<\|im_end\|>",
+            CHATML.replace("assistant\n'", "assistant'"): "asks for a reply by",
             PLAIN: r"a token joins the chat template.*Summary directly\.",
             LLAMA2.replace("'[INST] '", "('[INST] ' if loop.first else '[INST]')"): "a token joins the chat template"}
 
