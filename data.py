@@ -68,6 +68,7 @@ class Answer:
     end: str = "read"             # why reading ended, a key of ENDS
     cut: bool = False             # the document did not fit the window and was cut
     trace: list = field(default_factory=list)         # its steps: pecan.Step, or the replies of a baseline
+    search: dict = field(default_factory=dict)        # what PECAN's search began with: settings, room, c, lengths
     counts: dict[str, int] = field(default_factory=dict)       # what only this kind of method counts, for this answer
 
 

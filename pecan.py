@@ -37,7 +37,7 @@ worked example, two IPs above three chunks (tests/numerics/test_7_pecan.py compu
     final                   .50    .65    .85     chunk 2 is read next
 """
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -526,7 +526,9 @@ class Search:
         ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
 
         text = self.tokenizer.reply(ids[0]).strip()
-        return Answer(text, self.visited, *self.model.spent(self.spent_before), end, trace=self.trace,
+        search = {"settings": asdict(self.settings), "room": self.room + self.lengths[self.visited].sum().item(),
+                  "c": self.c.tolist(), "lengths": self.lengths.tolist()}
+        return Answer(text, self.visited, *self.model.spent(self.spent_before), end, trace=self.trace, search=search,
                       counts={"thinking": int(self.tokenizer.thinking(ids[0]))})
 
     def run(self) -> str:

@@ -16,7 +16,7 @@ from core.text import WIDE
 from data import ENDS, Answer, read_text
 from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
 from pecan import Pecan
-from view.trace import check_trace, graph_beside, trace_of, write_traces
+from view.trace import append_row, read_rows, row_of
 
 TEXT = """Answer questions about a long document with PECAN.
 
@@ -41,8 +41,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("questions", nargs="+", metavar="question")
     parser.add_argument("--graph", help="graph file (default: in the working directory, named after the document)")
     parser.add_argument("--trace", nargs="?", const="-", type=trace_file, metavar="FILE.jsonl",
-                        help="print every node that was read, and why; or write it to a file, whose older traces it "
-                             "replaces (view/README.md)")
+                        help="print every node that was read, and why; or append it to a file for view.page "
+                             "(view/README.md)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON for each question, with all steps")
     parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
                         help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
@@ -84,7 +84,8 @@ def ask(argv: list[str] | None = None) -> int:
     chosen = chosen_settings(args)
     file = None if args.trace == "-" else args.trace
     if file:
-        check_trace(file, args.graph)
+        open(file, "a").close()
+        list(read_rows(file))
 
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
@@ -102,14 +103,12 @@ def ask(argv: list[str] | None = None) -> int:
     by_level = Counter(node.level for node in prepared.graph.nodes)         # nodes are in the order of levels
     print(f"{verb} {path}: {by_level.total()} nodes, by level {[*by_level.values()]}", file=sys.stderr)
 
-    traces = []
     for question in args.questions:
         answer = attempt(method.answer, prepared, question)
         if isinstance(answer, InputError):
             raise InputError(f"{question:.60}: {answer}")
-        if file:                                            # at once, because a later question may fail
-            traces.append(trace_of(method, prepared, question, answer, graph_beside(file, path)))
-            write_traces(file, traces)
+        if file:
+            append_row(file, row_of(question, answer), path)
         if args.json:
             print(as_json(answer, question, prepared.texts))
         else:

@@ -1,4 +1,4 @@
-"""Write traces as one page: the graph, and each search step by step. Neither a model nor a network is needed.
+"""Write searches as one page: the graph, and each search step by step. Neither a model nor a network is needed.
 
     python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl
     python -m view.page selma.jsonl -o selma.html
@@ -22,7 +22,7 @@ import jinja2
 from core.command import make_parser, parse_options, user_errors
 from core.files import InputError, write_file
 from data import ENDS
-from view.trace import read_traces
+from view.trace import read_searches
 
 FOLDER = Path(__file__).parent
 
@@ -32,17 +32,19 @@ def source_hash(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-def page(traces: list[dict], about: str = "", start: int = 0) -> str:
-    """The page, with a line `about` it, opened at a step of the first search. Each graph is there once.
+def page(rows: list[dict], about: str = "", start: int = 0) -> str:
+    """The page of searches (trace.read_searches), with a line `about` it, opened at a step of the first one.
 
-    A graph may hold the attention that its edges come from, `heat` (view.search).
+    Each graph is there once. It may hold the attention that its edges come from, `heat` (view.search).
     """
     graphs = {}
     questions = []
-    for trace in traces:
-        graph = trace["graph"]
+    for row in rows:
+        graph = row["graph"]
         graphs[graph["hash"]] = {name: graph.get(name, {}) for name in ("nodes", "edges", "heat")}
-        questions.append(trace | {"graph": list(graphs).index(graph["hash"])})
+        answer = {"text": row["prediction"], **{name: row[name] for name in ("end", "tokens", "flops")}}
+        questions.append({"question": row["question"], "answer": answer, "steps": row["trace"],
+                          "graph": list(graphs).index(graph["hash"]), **row["search"]})
 
     # JSON for a script tag. Without "<", no text in it can end the tag or begin another.
     data = {"graphs": list(graphs.values()), "questions": questions, "ends": ENDS, "start": start}
@@ -71,10 +73,11 @@ def write_page(path: str, html: str):
 
 
 def main(argv=None) -> int:
-    parser = page_parser("view.page", __doc__, "FILE.jsonl [FILE.jsonl ..]")
-    parser.add_argument("traces", nargs="+", metavar="FILE.jsonl")
+    parser = page_parser("view.page", __doc__, "FILE.jsonl")
+    parser.add_argument("answers", metavar="FILE.jsonl", help="of pecan.py --trace, or the answers of eval.py")
+    parser.add_argument("--question", metavar="ID", help="only the question with this id")
     args = parse_options(parser, argv)
-    write_page(args.output, page([trace for path in args.traces for trace in read_traces(path)]))
+    write_page(args.output, page(read_searches(args.answers, args.question)))
     return 0
 
 

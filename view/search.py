@@ -16,7 +16,7 @@ from llama import Llama
 from pecan import Pecan
 from view.heat import tokens_written
 from view.page import page, page_parser, write_page
-from view.trace import trace_of
+from view.trace import row_of
 
 STORY = EMBEDDED.parent / "story.txt"
 QUESTION = "When did Selma move?"
@@ -45,13 +45,13 @@ def searched() -> str:
                 heat[point] = {"tokens": [token for token, _ in tokens],
                                "rows": [[round(1e5 * a) for a in row] for _, row in tokens]}
 
-    traces = []
+    rows = []
     settings = method.settings
     for changed in ({}, {"confidence": .9999}, {"attention": False}):
         method.settings = replace(settings, **changed)
-        answer = method.answer(prepared, QUESTION)
-        traces.append(trace_of(method, prepared, QUESTION, answer, asdict(graph) | {"hash": "", "heat": heat}))
-    return page(traces, ABOUT, len(traces[0]["answer"]["trace"]))
+        row = row_of(QUESTION, method.answer(prepared, QUESTION))
+        rows.append(row | {"graph": asdict(graph) | {"hash": "", "heat": heat}})
+    return page(rows, ABOUT, len(rows[0]["trace"]))
 
 
 def main(argv=None) -> int:

@@ -25,7 +25,7 @@ from view.draw import heat  # noqa: E402
 from view.heat import tokens_written  # noqa: E402
 from view.page import page  # noqa: E402
 from view.search import STORY, embedded_method, searched  # noqa: E402
-from view.trace import read_traces  # noqa: E402
+from view.trace import read_searches  # noqa: E402
 
 DOCS = ROOT / "docs"
 SEARCH = DOCS / "search.html"
@@ -61,7 +61,7 @@ def search_pictures(browser, folder: Path):
 
 
 def real() -> str:
-    return page(read_traces(REAL.with_suffix(".jsonl")))
+    return page(read_searches(REAL.with_suffix(".jsonl")))
 
 
 def assert_today(file: Path, text: str):

@@ -70,7 +70,7 @@ pecan.py {STORY} 'Where is Zo\udceb?'                | questions 'Where is Zo
 pecan.py {STORY} --trace 'Who is Selma?'             | --trace: took 'Who is Selma?'
 pecan.py {STORY} 'Who is Selma?' --trace When?       | --trace: took 'When?'
 pecan.py {STORY} 'Who is Selma?' --confidence 2      | confidence is 2.0; it must be
-pecan.py {STORY} 'Who is Selma?' --trace there.jsonl | there.jsonl: exists and is not a trace
+pecan.py {STORY} 'Who is Selma?' --trace there.jsonl | there.jsonl, line 1
 pecan.py {STORY} 'Who is Selma?' --nothing           | --nothing
 pecan.py {STORY} Who is Selma? --window 0            | the question 'Selma?' is one word; does it lack quotes?
 pecan.py {STORY} 'Who is Selma?' --model .           | /config.json:

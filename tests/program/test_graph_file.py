@@ -20,7 +20,7 @@ from encoders.token_mean import TokenMean
 from evaluation.answers import Predictions
 from pecan import Pecan
 from view import ask
-from view.trace import read_traces
+from view.trace import read_searches
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def damages(content: bytes):
 
 def test_what_a_damaged_file_gives_was_there_or_is_refused_in_one_line(tmp_path):
     """A graph, a trace of a search in it, and predictions."""
-    files = {tmp_path / "g.json": lambda path: [read_kept(path)], tmp_path / "t.jsonl": read_traces,
+    files = {tmp_path / "g.json": lambda path: [read_kept(path)], tmp_path / "t.jsonl": read_searches,
              tmp_path / "p.jsonl": lambda path: Predictions(path).rows.values()}
     graph, trace, predictions = files
     ask.ask([str(ROOT / "tiny" / "story.txt"), "When did Selma move?", "--device", "cpu", "--graph", str(graph),

@@ -32,7 +32,7 @@ def test_a_line_of_predictions(tmp_path):
         {name: value for name, value in vars(step).items() if name != "candidates"}]
     assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?", "graph": "g",
         "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee", "Al"], "nodes": 3, "flops": 6, "tokens": 7,
-        "construction_flops": 10, "end": "yes", "cut": false, "counts": {"calls": 8, "refused": 9},
+        "construction_flops": 10, "end": "yes", "cut": false, "search": {}, "counts": {"calls": 8, "refused": 9},
         "construction_counts": {"calls": 11, "refused": 12}, "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
 
 

@@ -17,7 +17,7 @@ from pecan import Pecan, final_scores
 from view.ask import as_json, as_text, ask
 from view.page import main, page, write_page
 from view.search import STORY
-from view.trace import check_trace, graph_beside, read_traces, trace_of, write_traces
+from view.trace import append_row, read_searches, row_of
 
 HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="window.hacked = 1">',
            "{{ 7 * 7 }}${window.hacked = 1}", "<!--<script>", "é\u2028中\u2029🙂"]
@@ -39,7 +39,7 @@ CHANGED = json.loads("""[
 
 @pytest.fixture(scope="module")
 def searched(prepared, question):
-    """The questions, methods and answers of six searches, the second with its own question. The traces lie beside the
+    """The questions, methods and answers of six searches, the second with its own question. Their file lies beside the
     graph."""
     method, document, path = prepared
     questions = [question, question.replace("drink", "play"), *[question] * 4]
@@ -48,14 +48,14 @@ def searched(prepared, question):
     assert [answer.end for answer in answers][1::2] == ["window", "nodes", "window"]
 
     file = path.with_name("trace.jsonl")
-    write_traces(file, [trace_of(method, document, asked, answer, graph_beside(file, path))
-                        for asked, method, answer in zip(questions, methods, answers)])
+    for asked, answer in zip(questions, answers):
+        append_row(file, row_of(asked, answer), path)
     return questions, methods, answers
 
 
 @pytest.fixture
 def traces(searched, prepared):
-    return read_traces(prepared[2].with_name("trace.jsonl"))
+    return read_searches(prepared[2].with_name("trace.jsonl"))
 
 
 def plain(record) -> dict:
@@ -67,27 +67,29 @@ def plain(record) -> dict:
 
 def test_a_trace_holds_what_ran(searched, prepared, traces):
     for trace, question, method, answer in zip(traces, *searched, strict=True):
-        graph = trace["graph"] | plain(prepared[1].graph)
-        assert trace == trace | {"question": question, "settings": asdict(method.settings), "answer": plain(answer),
-                                 "graph": graph}
-        assert all(trace["c"][step.node] == step.c for step in answer.trace if step.candidates)
-        assert sum(trace["lengths"][i] for i in answer.nodes) <= trace["room"] < method.settings.window
+        assert trace == trace | {"question": question, "prediction": answer.text, "end": answer.end,
+                                 "trace": plain(answer)["trace"], "graph": trace["graph"] | plain(prepared[1].graph)}
+        search = trace["search"]
+        assert search["settings"] == asdict(method.settings)
+        assert all(search["c"][step.node] == step.c for step in answer.trace if step.candidates)
+        assert sum(search["lengths"][i] for i in answer.nodes) <= search["room"] < method.settings.window
 
+    file = prepared[2].with_name("trace.jsonl")
+    assert read_searches(file, searched[0][1]) == traces[1:2]
+    with pytest.raises(InputError, match="no search for the question 'other'"):
+        read_searches(file, "other")
     other = traces[0] | {"graph": traces[0]["graph"] | {"hash": "of another graph"}}
     assert [row["graph"] for row in data_of(page([*traces, other]))["questions"]] == [*[0] * 6, 1]
 
 
 def test_each_answer_is_on_disk_at_once(question, tmp_path):
-    """If a later question cannot be answered, the traces of those before are there. Before an answer there is no file.
-    Its graph is in another folder. A reader minds neither a byte order mark nor empty lines."""
+    """If a later question cannot be answered, those before are there. Their graph is in another folder."""
     (tmp_path / "graphs").mkdir()
     file = tmp_path / "trace.jsonl"
-    for questions in (["Who " * 600], [question, "Who is it?", "Who " * 600]):
-        assert not file.exists()
-        with pytest.raises(InputError):
-            ask([str(STORY), *questions, "--graph", f"{tmp_path}/graphs/g.json", "--trace", str(file)])
-    file.write_text(f"\ufeff\n{file.read_text()}\n")
-    assert [trace["question"] for trace in read_traces(file)] == [question, "Who is it?"]
+    with pytest.raises(InputError):
+        ask([str(STORY), question, "Who is it?", "Who " * 600, "--graph", f"{tmp_path}/graphs/g.json", "--trace",
+             str(file)])
+    assert [trace["question"] for trace in read_searches(file)] == [question, "Who is it?"]
 
 
 def test_a_trace_is_of_its_graph_alone(prepared, traces, tmp_path):
@@ -95,18 +97,17 @@ def test_a_trace_is_of_its_graph_alone(prepared, traces, tmp_path):
     shutil.copytree(prepared[2].parent, tmp_path, dirs_exist_ok=True)
     (tmp_path / "graph.json").write_text(json.dumps(traces[0]["graph"]))
     with pytest.raises(InputError, match="graph.json: is not the graph of"):
-        read_traces(tmp_path / "trace.jsonl")
+        read_searches(tmp_path / "trace.jsonl")
 
 
-@pytest.mark.parametrize("name", ["mine.jsonl", "none/t.jsonl", "g.jsonl"])
-def test_a_trace_replaces_only_traces_and_a_page_only_pages(tmp_path, name):
-    """A trace can be written, and it is not the graph, in whatever words."""
-    (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
-    path = f"{tmp_path}/../{tmp_path.name}/{name}"
-    with pytest.raises((InputError, OSError), match=name):
-        check_trace(path, tmp_path / "g.jsonl")
-    with pytest.raises((InputError, OSError), match=name):
-        write_page(path, "")
+def test_a_trace_is_appended_only_to_traces_and_a_page_replaces_only_pages(tmp_path):
+    """This is known before a model is loaded."""
+    for name in ("mine.jsonl", "none/t.jsonl"):
+        (tmp_path / "mine.jsonl").write_text('{"format": "mine"}\n')
+        with pytest.raises((InputError, OSError), match=name):
+            ask([str(STORY), "Who is it?", "--model", str(tmp_path), "--trace", f"{tmp_path}/{name}"])
+        with pytest.raises((InputError, OSError), match=name):
+            write_page(f"{tmp_path}/{name}", "")
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def test_every_figure_of_every_step(show, prepared, searched, traces):
             assert texts("#reads") == [document.texts[step.node]]
             assert values("#candidates .score", 1 if similarity else unit) == [score for _, _, score in candidates]
             assert values("#candidates .z-value", unit) == [z for _, z, _ in candidates]
-            assert values("#candidates .c-value") == [trace["c"][i] for i, _, _ in candidates]
+            assert values("#candidates .c-value") == [trace["search"]["c"][i] for i, _, _ in candidates]
             assert values("#relevance .r", unit) == [row.r for row in read]
             assert values("#relevance .attention", unit) == [row.to_query for row in read]
             assert values("#verdict .p_yes") == [step.p_yes] * bool(step.verdict)
@@ -186,7 +187,7 @@ def test_every_figure_of_every_step(show, prepared, searched, traces):
             if candidates and attention and similarity:
                 sum_z, sum_c = map(float, texts("#formula .sum-z, #formula .sum-c"))
                 for i, z, score in candidates:
-                    assert z / unit / sum_z + max(trace["c"][i], 0) / sum_c == pytest.approx(score, rel=2e-3)
+                    assert z / unit / sum_z + max(trace["search"]["c"][i], 0) / sum_c == pytest.approx(score, rel=2e-3)
                 if parts and parts[0][0] > .99 * step.z and step.c <= 0:
                     assert f"above all from #{parts[0][1]}" in texts("#says")[0]
         run(f"show({number + 1})")
@@ -237,7 +238,7 @@ def test_what_would_be_read_if_something_were_struck_out(show, prepared, searche
 def test_where_reading_would_end(show, prepared, question, traces):
     """For fifty pairs of t_p and t_n, reading ends where a search with them ends. Some t_p equal a p_yes."""
     method, document, _ = prepared
-    checks = [step["p_yes"] for step in traces[-1]["answer"]["trace"] if step["p_yes"] is not None]
+    checks = [step["p_yes"] for step in traces[-1]["trace"] if step["p_yes"] is not None]
     thresholds = [0, .5, .9, .99, .9999, *sorted(checks)[-5:]]
     run = show(page(traces[-1:]))
     for confidence, patience in itertools.product(thresholds, (1, 2, 3, 5, 8)):
@@ -257,8 +258,8 @@ def test_where_reading_would_end(show, prepared, question, traces):
 def test_where_the_answer_stands(show, traces, said, texts, stands):
     """In the read nodes that have it as whole words, the one with the largest r first; Yes and No stand nowhere."""
     trace = traces[0]
-    trace["answer"]["text"] = said
-    nodes = [step["node"] for step in sorted(trace["answer"]["trace"], key=lambda step: -step["r"])]
+    trace["prediction"] = said
+    nodes = [step["node"] for step in sorted(trace["trace"], key=lambda step: -step["r"])]
     for i, text in itertools.zip_longest(nodes, texts.split(" / "), fillvalue="-"):
         trace["graph"]["nodes"][i]["text"] = text
     run = show(page([trace]))
