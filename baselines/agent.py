@@ -12,7 +12,7 @@ from baselines.common import Baseline, Reply, replies_to, scaled
 from core.code import code_of_method
 from core.files import InputError, attempt
 from core.settings import Settings
-from core.text import split
+from core.text import split, words
 from core.together import Batches, batch_rows, together
 from data import Document, Prepared
 from llama import Llama
@@ -29,8 +29,8 @@ NUMBER = r"\d*\.?\d+"
 
 
 def form_of(text: str) -> str:
-    """The form by which texts are compared: words in lower case."""
-    return " ".join(re.findall(r"\w+", text.lower()))
+    """The form by which texts are compared: their words."""
+    return " ".join(words(text))
 
 
 def plain(text: str) -> str:

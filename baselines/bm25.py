@@ -1,15 +1,14 @@
 """BM25 (Robertson and Zaragoza 2009) over chunks of the joined text (common.joined_chunks).
 
-This is Okapi's formula with the constants of the package rank_bm25. PECAN does not say what a word is. Here it is a
-lower-cased run of letters, digits and underscores (Python's \\w, which breaks words at combining marks). Retrieval
-costs no FLOPs, because it has no matrix product.
+This is Okapi's formula with the constants of the package rank_bm25. PECAN does not say what a word
+is; here core.text.words does. Retrieval costs no FLOPs, because it has no matrix product.
 """
 import math
-import re
 from collections import Counter
 
 from baselines.common import Baseline, highest, joined_chunks
 from core.settings import Settings
+from core.text import words
 from data import Prepared
 from llama import Llama
 
@@ -42,10 +41,6 @@ class Okapi:
     def scores(self, query: list[str]) -> list[float]:
         return [sum(self.idf[word] * f[word] * (K1 + 1) / (f[word] + norm) for word in query if word in f)
                 for f, norm in zip(self.counts, self.norms)]
-
-
-def words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
 
 
 class BM25(Baseline):

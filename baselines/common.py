@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.files import InputError, attempt
 from core.settings import Settings
-from core.text import fill, split
+from core.text import fill, sentences, split
 from core.together import Batches, batch_rows
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import similarities
@@ -21,7 +21,7 @@ from pecan import answer_turn, chunks, node_line, question_prompt, room_for_node
 
 HEADING = 12                      # words of a heading at most
 READERS = 8                       # rows on a processor: readers write little, and more rows leave its caches
-STOPS = ".!?:;,\"'”’"             # at the end of a line that is no heading
+STOPS = ".!?:;,\"'”’。！？：；，、」』।؟۔"  # at the end of a line that is no heading
 
 
 def scaled(tokens: int, settings: Settings) -> int:
@@ -213,11 +213,6 @@ def units(document: Document) -> list[str]:
                 found.append(unit)
             after_heading = "\n" not in unit and len(unit.split()) <= HEADING and unit[-1] not in STOPS
     return found
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a text; they end after . ! or ?. Lines are joined, so a title begins the first sentence."""
-    return re.split(r"(?<=[.!?]) ", " ".join(text.split()))
 
 
 def pack_sentences(tokenizer, document: Document, limit: int) -> list[str]:

@@ -37,7 +37,7 @@ from baselines.common import pack_paragraphs, scaled
 from baselines.graphreader_prompts import EXTRACT, PLAN, REASON, SELECT, WALK
 from core.files import optional
 from core.settings import Settings
-from core.text import fill
+from core.text import fill, words
 from data import Prepared
 from llama import Llama
 
@@ -66,8 +66,7 @@ def stemmer():
 
 def stems_of(element: str) -> str:
     """The form by which key elements are compared; empty if there are only special characters."""
-    text = re.sub(r"['’]s\b", "", element.lower())
-    return " ".join(stemmer().stemWords(re.sub(r"[\W_]+", " ", text).split()))
+    return " ".join(stemmer().stemWords(words(re.sub(r"(?i)['’]s\b|_", " ", element))))
 
 
 def facts_of(reply: str, _) -> list[list[str] | None]:

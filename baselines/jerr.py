@@ -46,9 +46,9 @@ from functools import cache
 from itertools import chain
 
 from baselines.agent import Agent, cells_of, form_of, found_in, lines_of, numbers_of, plain
-from baselines.common import pack_paragraphs, scaled, sentences
+from baselines.common import pack_paragraphs, scaled
 from baselines.jerr_prompts import ATOMS, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, SYNOPSIS
-from core.text import split
+from core.text import sentences, split, words
 from data import Prepared
 
 CHUNK_TOKENS = 2000
@@ -73,7 +73,7 @@ NAME = 12                         # words of a name, at most
 
 def words_of(text: str) -> set[str]:
     """The words of a text except very common ones."""
-    return {*form_of(text).split()} - STOP
+    return {*words(text)} - STOP
 
 
 def synopsis_of(reply: str, _) -> list[str]:

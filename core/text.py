@@ -1,12 +1,36 @@
-"""Text in pieces of at most a given number of tokens."""
+"""The words and sentences of a text in any script, and its pieces of at most a given number of tokens."""
 import re
 import unicodedata
 from bisect import bisect_right
+from itertools import pairwise
 
-SENTENCE_END = re.compile(r"(?:[!?…。！？｡۔؟।॥։።។]|[.．](?!\d))[\"'”’»」』）)】》]*")
-# A line may end inside a sentence in Chinese or Japanese, which have no blanks between words.
-WIDE = r"[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff]"
-BROKEN_LINE = re.compile(rf"(?<={WIDE})[ \t\r]*\n[ \t]*(?={WIDE})")
+# Scripts without blanks between words: Chinese and Japanese, where a line may end inside a sentence, too; Thai, Lao,
+# Burmese and Khmer.
+WIDE = r"\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff"
+UNSPACED = WIDE + r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+BROKEN_LINE = re.compile(rf"(?<=[{WIDE}])[ \t\r]*\n[ \t]*(?=[{WIDE}])")
+SENTENCE_END = re.compile(rf"""[.!?](?= )|(?:[.!?…](?=[{UNSPACED}])|[。！？｡۔؟।॥։።。])["'”’»」』)）】》]*""")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text by which texts are compared: letters, marks, digits and underscores, in one case, NFKC.
+
+    In scripts without blanks, every two neighbouring characters count as a word.
+    """
+    text = unicodedata.normalize("NFKC", text).casefold()
+    text = "".join(c if c.isalnum() or c == "_" or unicodedata.category(c)[0] == "M" else " " for c in text)
+    found = []
+    for run in re.findall(rf"[{UNSPACED}]+|[^\s{UNSPACED}]+", text):
+        unspaced = re.match(rf"[{UNSPACED}]", run)
+        found += [run[i:i + 2] for i in range(max(1, len(run) - 1))] if unspaced else [run]
+    return found
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, in any script. Lines are joined, so a title begins the first sentence."""
+    text = " ".join(BROKEN_LINE.sub("", text).split())
+    ends = [0, *(found.end() for found in SENTENCE_END.finditer(text)), len(text)]
+    return list(filter(None, (text[start:end].strip() for start, end in pairwise(ends))))
 
 
 def split(tokenizer, text: str, limit: int) -> list[str]:

@@ -1,7 +1,6 @@
 """The command line of pecan.py: questions about one document."""
 import argparse
 import json
-import re
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from core.command import make_parser, parse_options, shown, user_errors
 from core.disk import any_of
 from core.files import InputError, attempt
 from core.settings import PAPER, resolve
-from core.text import WIDE
+from core.text import words
 from data import ENDS, Answer, read_text
 from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
 from pecan import Pecan
@@ -76,7 +75,7 @@ def as_json(answer: Answer, question: str, texts: list[str]) -> str:
 def ask(argv: list[str] | None = None) -> int:
     args = parse(argv)
     for question in args.questions:
-        if len(question.split()) == 1 and not re.search(WIDE, question):
+        if len(words(question)) == 1:
             print(f"warning: the question {question!r} is one word; does it lack quotes?", file=sys.stderr)
 
     # Slips are named before a model is loaded.

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections import Counter
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,15 +24,15 @@ from speaker import Script, said
 import pecan
 from baselines import memwalker, raptor
 from baselines.agent import TreeNode
-from baselines.bm25 import BM25, Okapi, words
-from baselines.common import pack_paragraphs, pack_sentences, sentences, units
+from baselines.bm25 import BM25, Okapi
+from baselines.common import pack_paragraphs, pack_sentences, units
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker
 from baselines.raptor import Raptor
 from core.files import InputError
 from core.settings import Settings
-from core.text import split
+from core.text import sentences, split, words
 from data import Document, Prepared
 from encoders.token_mean import TokenMean
 from evaluation.datasets import Dataset
@@ -61,6 +61,37 @@ def test_bm25_reads_the_best_first(tiny, settings):
              "The road was long.", "Ann has a cat."]
     prepared = Prepared(texts, index=Okapi(list(map(words, texts))))
     assert BM25(tiny, settings).answer(prepared, "where LIVES ann?").nodes == [2, 1, 0, 7, 3]
+
+
+# Three texts; the question asks about the third. Thai vowels and decomposed accents are marks; Devanagari has both.
+SCRIPTS = {
+    "Chinese": ("山上的风很大。", "商人带来了盐。", "王丽在一九二一年搬到青岛，住在市场旁边。", "王丽哪一年搬到青岛？"),
+    "Japanese": ("山の風が強い。", "商人は塩を運んだ。", "花子は1921年に青森へ引っ越した。", "花子はいつ青森へ？"),
+    "Thai": ("ลมบนภูเขาแรงมาก", "พ่อค้านำเกลือมา", "มาลีย้ายไปเชียงใหม่ในปี ๒๔๖๔", "มาลีย้ายไปเชียงใหม่เมื่อไร"),
+    "accents": ("The wind is strong.", "One brought salt.", "Rene\u0301 came to Orle\u0301ans.", "Who saw RENÉ?"),
+    "Hindi": ("हवा तेज है।", "व्यापारी नमक लाया।", "मीना १९२१ में दिल्ली गई।", "मीना दिल्ली कब गई?"),
+    "full width": ("The wind.", "Salt.", "ＲＯＭＥ １９２１", "Rome 1921?")}
+
+
+@pytest.mark.parametrize("texts", SCRIPTS.values(), ids=SCRIPTS)
+def test_words_of_any_script(texts):
+    *texts, question = map(words, texts)
+    scores = Okapi(texts).scores(question)
+    assert scores[2] > max(scores[:2]) and all(texts)
+
+
+@hypothesis.given(st.text("ab _1.,?!'-\n"))
+def test_words_of_plain_english_are_those_of_python(text):
+    assert words(text) == re.findall(r"\w+", text.lower())
+
+
+@pytest.mark.parametrize("between, wanted", [
+    ("\n", ["Who?", "She left!", "It has 3.5 points.", "Mr"]),
+    ("", ["山上的风。", "盐……", "真的吗?", "「是的。」", "王丽"]),
+    (" ", ["मीना दिल्ली गई।", "हवा तेज है।"]), (" ", ["هل رأيت ذلك؟", "نعم۔"])])
+def test_sentences_of_any_script(between, wanted):
+    """A sentence ends with its quotes and brackets; scripts without blanks need none behind it. Lines are joined."""
+    assert sentences(between.join(wanted)) == wanted
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -122,7 +153,6 @@ def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit, wrapped):
     assert len(chunks) > 1 and max(map(len, map(WORDS.encode, chunks))) <= limit
     assert not [chunk for chunk in chunks if chunk.split()[-1] not in ends and chunk[-1] not in ".!?"]
     assert units(Document("d", ["Ann\n\nShe left.\n\nWhy?", "Bob"])) == ["Ann\nShe left.", "Why?", "Bob"]
-    assert sentences("Who? She\nleft! It rained. Mr") == ["Who?", "She left!", "It rained.", "Mr"]
 
 
 # --- RAPTOR ---------------------------------------------------------------------------------------------------------
@@ -326,6 +356,35 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document, questio
         wanted.append(tokenizer.decode(left).strip())
 
     assert "" in wanted and method.drop(units, question) == [text for text in wanted if text]
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes, so that a character has up to four."""
+    bos = []
+
+    def encode(self, text):
+        return list(text.encode())
+
+    def decode(self, ids):
+        return bytes(ids).decode(errors="replace")
+
+    def spans(self, ids):
+        ends = accumulate(token & 0xC0 != 0x80 for token in ids)               # the first byte of a character
+        return self.decode(ids), [(end - 1, end) for end in ends]
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(st.text("a \n字盐山ก็ñ🐐Жn\u0303\ufffd", min_size=16), st.sampled_from([1, 16]))
+def test_no_character_is_halved(tiny, settings, text, window):
+    """The tokens of a character are kept or dropped together: what is left are characters of the text, in its order."""
+    scorer = copy.copy(tiny)
+    scorer.tokenizer = Bytes()
+    method = LongLLMLingua(tiny, scorer, settings)
+    method.target = len(text.encode()) // 2
+    method.window = window
+    for left in method.drop([scorer.tokenizer.encode(text)], "Who?"):
+        source = iter(text)
+        assert all(character in source for character in left)
 
 
 def test_compression_keeps_within_its_target(tiny, settings, document, spy, monkeypatch):
