@@ -35,6 +35,8 @@ class Dataset:
         if not Path(path).exists() and ":" in path:
             path, _, self.part = path.rpartition(":")
         self.path = Path(path)
+        if not self.path.exists():
+            raise InputError(f"{address}: there is no such file or folder")
 
         self.left_out = Counter()                           # why -> how many questions
         self.documents = self._read(limit)
@@ -58,21 +60,22 @@ class Dataset:
 
     def _read(self, limit: int | None) -> list[Document]:
         """The documents without blank passages, and without questions that have no gold answer."""
-        documents = {}                                      # hash of the passages -> document
+        documents = {}                                      # hash of the text -> document
         used = set()
         for where, document in self._rows():
             passages = [passage for passage in document.passages if passage.strip()]
             if not passages:
                 raise InputError(f"{where}: there is no text in it")
             document = replace(document, passages=passages)
-            if document.hash not in documents and len(documents) == limit:
+            text = document.hash
+            if text not in documents and len(documents) == limit:
                 break
 
             answered = [question for question in document.questions if question.answers]
             self.left_out["without a gold answer"] += len(document.questions) - len(answered)
             if not answered:
                 continue
-            kept = documents.setdefault(document.hash, replace(document, questions=[]))
+            kept = documents.setdefault(text, replace(document, questions=[]))
             for question in answered:
                 if (kept.id, question.id) in used:
                     raise InputError(f"{where}: question id {question.id!r} is used a second time in its document")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from core.files import InputError, Rule, check_values, reading
+from core.files import InputError, reading
 from data import Document, Question
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -21,14 +21,13 @@ from data import Document, Question
 def check(value, form, name: str):
     """InputError, which begins with `name`, unless a value of JSON has this form.
 
-    A form is a type, or several (str | None); {key: form}, beside other keys; [form] for all items of a list; (form,
-    ...) for the items of a list of this length.
+    A form is a type, or several (str | None); {key: form}, and other keys do no harm; [form] for all items of a list;
+    (form, ...) for the items of a list of this length.
     """
     kind = dict if isinstance(form, dict) else list if isinstance(form, list | tuple) else form
-    if not isinstance(value, kind):
-        raise InputError(f"{name} is {value!r:.60}; it must be of type {getattr(kind, '__name__', kind)}")
-    if isinstance(form, tuple) and len(value) != len(form):
-        raise InputError(f"{name} has {len(value)} items; it must have {len(form)}")
+    if not isinstance(value, kind) or isinstance(form, tuple) and len(value) != len(form):
+        wanted = f"{len(form)} items" if isinstance(form, tuple) else getattr(kind, "__name__", kind)
+        raise InputError(f"{name} is {value!r:.60}; it must be of type {wanted}")
 
     if isinstance(form, dict):
         for key, inner in form.items():
@@ -42,15 +41,11 @@ def check(value, form, name: str):
         value.encode()                                      # half a character (\ud83d) could not be written again
 
 
-OPTIONS = Rule((list,), "a list of 1 to 26 texts", lambda texts: 0 < len(texts) <= 26)      # named by their letters
-
-
-def check_options(values: dict, prefix: str = ""):
-    """InputError, which begins with `prefix`, for impossible options or an impossible index of the right one."""
-    check_values(values, {"options": OPTIONS}, prefix)
-    indices = range(len(values["options"]))
-    check_values(values, {"gold": Rule((int,), f"the index of an option, at most {indices[-1]}", indices.__contains__)},
-                 prefix)
+def check_options(values: dict):
+    """InputError unless there are 1 to 26 options, which letters name, and the index of the right one."""
+    check(values, {"options": [str], "gold": int}, "a question with options")
+    if not 0 <= values["gold"] < len(values["options"]) <= 26:
+        raise InputError(f"gold is {values['gold']}; it must be the index of one of 1 to 26 options")
 
 
 def ask(name: str, text: str, answers: list[str], **extra) -> Question:
@@ -206,7 +201,7 @@ def own(row: dict) -> Document:
         name, text, answers = map(extra.pop, ("id", "question", "answers"))
         check(name, str, "id")
         if "options" in extra:
-            check_options(extra, f"question {name}: ")
+            check_options(extra)
         document.questions.append(ask(name, text, answers, **extra))
     return document
 
@@ -242,10 +237,11 @@ def narrativeqa(folder: Path, part: str, left_out: Counter) -> Iterator[Document
     Questions about a story that is not there, or that is not UTF-8, are counted in `left_out`.
     """
     questions = {}
-    with (folder / TABLE).open(encoding="utf-8-sig", newline="") as file:
+    table = folder / TABLE
+    with reading(table), table.open(encoding="utf-8-sig", newline="") as file:
         for number, row in enumerate(csv.DictReader(file), 2):                # row 1 holds the names of the columns
-            if None in row or None in map(row.get, COLUMNS):
-                raise InputError(f"{folder / TABLE}, row {number}: {', '.join(COLUMNS)} are wanted, one value each")
+            if None in row or None in map(row.get, COLUMNS) or not row["question"].strip():
+                raise InputError(f"{table}, row {number}: {', '.join(COLUMNS)} are wanted, one value each")
             name = row["document_id"]
             if part in ("", row["set"]):
                 asked = ask(f"{name}-{number}", row["question"], [row["answer1"], row["answer2"]])

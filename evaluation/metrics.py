@@ -210,7 +210,10 @@ def read_predictions(path: str | Path) -> list[dict]:
         row, where = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{where}not a prediction with its answers: ")
         if None not in map(row.get, OPTIONS):
-            check_options(row, where)
+            try:
+                check_options(row)
+            except InputError as error:
+                raise InputError(f"{where}{error}") from None
         rows.append(row)
     if not rows:
         raise InputError(f"{path}: holds no prediction")
