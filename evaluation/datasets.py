@@ -11,10 +11,10 @@ from pathlib import Path
 
 from core.files import InputError, one_line, reading, sha256
 from data import EMBEDDED, Document, json_lines
-from evaluation.layouts import LAYOUTS, SETS, TABLE, TASKS, check, narrativeqa, task_of
+from evaluation.layouts import LAYOUTS, SETS, TABLE, TASKS, Layout, check, narrativeqa, task_of
 from evaluation.paper import DATASETS, OTHER_DATASETS
 
-TAKEN = (*DATASETS, *OTHER_DATASETS, "", "..", "graphs")       # names with another use in an output folder
+TAKEN = {*map(str.casefold, (*DATASETS, *OTHER_DATASETS, "graphs"))}      # names with another use in an output folder
 
 
 class Dataset:
@@ -24,9 +24,9 @@ class Dataset:
     one of its sets; each may be on the hub. Rows with the same text are one document, so its graph is built once.
     Reading stops at the row where document `limit` + 1 begins: questions of earlier documents below it are not asked.
 
-    `name` is the data set's name in the paper, or the name of the file. `questions` are the keys of the questions, in
-    order: (id of the document, id of the question). `report` is what the results say about the data. InputError names
-    the row that is wrong.
+    `name` is the data set's name in the paper, if the file is the official one, or the name of the file. `questions`
+    are the keys of the questions, in order: (id of the document, id of the question). `report` is what the results say
+    about the data. InputError names the row that is wrong.
     """
 
     def __init__(self, path: str | Path, limit: int | None = None):
@@ -99,7 +99,7 @@ class Dataset:
         if not layout:
             raise InputError(f"{self.path}, row 1: a row must have one of the keys {', '.join(LAYOUTS)}")
         self.layout = layout.name
-        self.name = name_of(layout.name, self.path, self.part)
+        self.name = name_of(layout, self.path, self.part)
         for number, row in itertools.chain([first], rows):
             try:
                 check(row, layout.form, "the row")
@@ -116,15 +116,19 @@ class Dataset:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def name_of(layout: str, path: Path, part: str) -> str:
-    """The name of a data set in the paper, or that of its file."""
-    if layout == "LongBench":
-        return TASKS.get((part or path.stem).removesuffix("_e"), path.stem)
-    if layout != "own":
-        return layout
+def name_of(layout: Layout, path: Path, part: str) -> str:
+    """The name of a data set in the paper for its official file or LongBench's task, else the name of the file.
+
+    So a file of HotpotQA's layout that holds something else does not take the paper's settings, figures and folder.
+    """
+    stem = part or path.stem
+    if layout.name == "LongBench" and stem.removesuffix("_e") in TASKS:
+        return task_of(stem)
+    if re.fullmatch(layout.files, stem):
+        return layout.name
     if path == EMBEDDED:
         return "embedded"
-    return f"{path.stem}-own" if path.stem in TAKEN else path.stem
+    return f"{stem}-own" if stem.casefold() in TAKEN else stem
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------

@@ -207,21 +207,22 @@ def own(row: dict) -> Document:
 
 
 class Layout(NamedTuple):
-    """What a row has, and the document that it becomes. `name` is that of the data set in the paper."""
-    name: str
+    """What a row has, and the document that it becomes. `files` are the names of official files, without the ending."""
+    name: str                     # of the data set, as in the paper
+    files: str                    # a regular expression
     form: dict
     document: Callable[[dict], Document]
 
 
 # The first row of a file has one of these keys; the first one counts.
 LAYOUTS = {
-    "evidences": Layout("2WikiMultihopQA", HOTPOTQA | {"evidences": list}, two_wiki),
-    "supporting_facts": Layout("HotpotQA", HOTPOTQA, hotpotqa),
-    "paragraphs": Layout("MuSiQue", MUSIQUE, musique),
-    "full_text": Layout("Qasper", QASPER, qasper),
-    "article": Layout("QuALITY", QUALITY, quality),
-    "context": Layout("LongBench", LONGBENCH, longbench),
-    "questions": Layout("own", OWN, own)}
+    "evidences": Layout("2WikiMultihopQA", "train|dev", HOTPOTQA | {"evidences": list}, two_wiki),
+    "supporting_facts": Layout("HotpotQA", "hotpot_(train_v1.1|dev_distractor_v1)", HOTPOTQA, hotpotqa),
+    "paragraphs": Layout("MuSiQue", "musique_(ans|full)_v1.0_(train|dev)", MUSIQUE, musique),
+    "full_text": Layout("Qasper", "qasper-(train|dev|test)-v0.3", QASPER, qasper),
+    "article": Layout("QuALITY", "QuALITY.v1.0(.1)?.htmlstripped", QUALITY, quality),
+    "context": Layout("LongBench", "", LONGBENCH, longbench),
+    "questions": Layout("own", "", OWN, own)}
 
 
 # --- NarrativeQA, a folder ------------------------------------------------------------------------------------------

@@ -21,20 +21,20 @@ from evaluation.layouts import is_page, without_tags
 # question's id, text and gold answers. Paragraphs have their titles, those of MuSiQue the order of idx. All annotators
 # of Qasper give gold answers. LongBench's context is cut into passages if the task has several documents.
 EXAMPLES = json.loads(r"""{
-"hotpot_dev.json": [
+"hotpot_dev_distractor_v1.json": [
     {"_id": "h1", "question": " Who?\n", "answer": " Ann", "supporting_facts": [],
      "context": [["Mills &amp; Co", ["They turn.", " They", " st", "op."]], ["Dry", [" "]], ["Seas", ["They rise."]]]},
     "HotpotQA", ["Mills & Co\nThey turn. They stop.", "Seas\nThey rise."], "h1", "Who?", ["Ann"]],
-"wiki.json": [
+"dev.json": [
     {"_id": "w1", "question": "Who?", "answer": "Ann", "supporting_facts": [], "evidences": [],
      "context": [["Mills &amp; Co", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. "]]]},
     "2WikiMultihopQA", ["Mills &amp; Co\nThey turn. They stop.", "Seas\nThey rise. Up. Up."], "w1", "Who?", ["Ann"]],
-"musique.jsonl": [
+"musique_ans_v1.0_dev.jsonl": [
     {"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann", " "], "answerable": true,
      "paragraphs": [{"idx": 10, "title": "Same", "paragraph_text": "Text 10."},
                     {"idx": 9, "title": "Same", "paragraph_text": "Text 9."}]},
     "MuSiQue", ["Same\nText 9.", "Same\nText 10."], "m1", "Who?", ["Ann", "Ann Lee"]],
-"qasper.json": [
+"qasper-dev-v0.3.json": [
     {"title": "On mills", "abstract": "Mills turn.", "full_text": [
      {"section_name": "Wind", "paragraphs": ["It blows.", " "]}, {"section_name": null, "paragraphs": ["It stops."]}],
      "qas": [{"question": "What?", "question_id": "q1", "answers": [
@@ -46,7 +46,7 @@ EXAMPLES = json.loads(r"""{
      {"answer": {"unanswerable": false, "extractive_spans": [], "yes_no": true, "free_form_answer": ""}}]}]},
     "Qasper", ["On mills\nMills turn.\nWind\nIt blows.\nIt stops."],
     "q1", "What?", ["wind, air", "Unanswerable", "the wind", "No", "Yes"]],
-"QuALITY.htmlstripped.dev": [
+"QuALITY.v1.0.1.htmlstripped.dev": [
     {"article_id": "a1", "set_unique_id": "W", "article": "Bob\ncame.", "questions": [
      {"question": "Who came?", "options": ["Ann", " Bob\n", "Cat"], "gold_label": 2}]},
     "QuALITY", ["Bob\ncame."], "W-0", "Who came?\n(A) Ann\n(B) Bob\n(C) Cat", ["Bob"]],
@@ -102,19 +102,19 @@ def test_a_row_without_a_key_ends_the_run(tmp_path, file, key):
 
 # What is changed in the second row. What cannot be read as text (NaN, half a character) is refused, too.
 WRONG = r"""
-hotpot_dev.json | "question": " "                                          | row 2: question h1 is blank
-hotpot_dev.json | "context": []                                            | row 2: there is no text
-hotpot_dev.json | "context": [["a", ["b"], "c"]]                           | row 2: an item of context .*2 items
-hotpot_dev.json | "context": [["a", "b"]]                                  | row 2: .*'b'; it must be of type list
-hotpot_dev.json | "_id": "h1"                                              | row 2: question id 'h1' is used a second
-hotpot_dev.json | "answer": "\ud83d"                                       | row 2: .*surrogates
-musique.jsonl   | "paragraphs": [{"idx": 0}]                               | row 3: .*paragraphs has no key 'title'
-musique.jsonl   | "more": NaN                                              | line 3: not valid JSON
-qasper.json     | "qas": [{"question": "?", "question_id": "q"}]           | row 2: an item of qas has no key 'answers'
-QuALITY.htmlstripped.dev | "article": " <!DOCTYPE html><p>Bob"             | row 3: .*htmlstripped
-QuALITY.htmlstripped.dev | "questions": [{"question": "?", "options": ["a"], "gold_label": 2}] | row 3: gold is 1
-hotpotqa.jsonl  | "dataset": "dureader"                                    | row 3: LongBench's 'dureader' is not read
-law.v1.jsonl    | "text": "x"                                              | row 3: .*either text or passages
+hotpot_dev_distractor_v1.json | "question": " " | row 2: question h1 is blank
+hotpot_dev_distractor_v1.json | "context": [] | row 2: there is no text
+hotpot_dev_distractor_v1.json | "context": [["a", ["b"], "c"]] | row 2: an item of context .*2 items
+hotpot_dev_distractor_v1.json | "context": [["a", "b"]] | row 2: .*'b'; it must be of type list
+hotpot_dev_distractor_v1.json | "_id": "h1" | row 2: question id 'h1' is used a second
+hotpot_dev_distractor_v1.json | "answer": "\ud83d" | row 2: .*surrogates
+musique_ans_v1.0_dev.jsonl | "paragraphs": [{"idx": 0}] | row 3: .*paragraphs has no key 'title'
+musique_ans_v1.0_dev.jsonl | "more": NaN | line 3: not valid JSON
+qasper-dev-v0.3.json | "qas": [{"question": "?", "question_id": "q"}] | row 2: an item of qas has no key 'answers'
+QuALITY.v1.0.1.htmlstripped.dev | "article": " <!DOCTYPE html><p>Bob" | row 3: .*htmlstripped
+QuALITY.v1.0.1.htmlstripped.dev | "questions": [{"question": "?", "options": ["a"], "gold_label": 2}] | row 3: gold is 1
+hotpotqa.jsonl | "dataset": "dureader" | row 3: LongBench's 'dureader' is not read
+law.v1.jsonl | "text": "x" | row 3: .*either text or passages
 """
 
 
@@ -225,7 +225,7 @@ def test_what_a_file_says_is_what_is_read(tmp_path, text):
 
 def test_two_documents_may_have_a_question_of_the_same_id(tmp_path):
     """As in Qasper; in one document it is an error."""
-    path = tmp_path / "qasper.json"
+    path = tmp_path / "qasper-dev-v0.3.json"
     assert Dataset(write(path, QASPER, QASPER | {"title": "Other"})).questions == [("p0", "q1"), ("p1", "q1")]
     with pytest.raises(InputError, match="row 2: question id 'q1' is used a second time"):
         Dataset(write(path, QASPER, QASPER))
@@ -257,9 +257,12 @@ def test_a_list_is_read_piece_by_piece(tmp_path):
             Dataset(path)
 
 
-def test_ones_own_data_never_takes_the_name_of_a_data_set_of_the_paper(tmp_path):
-    for file, name in (("HotpotQA.jsonl", "HotpotQA-own"), ("graphs.jsonl", "graphs-own"), ("law.2.jsonl", "law.2")):
-        assert Dataset(write(tmp_path / file, OWN)).name == name
+def test_only_an_official_file_takes_the_name_of_a_data_set_of_the_paper(tmp_path):
+    for file, name, row in (
+            ("HotpotQA.jsonl", "HotpotQA-own", OWN), ("graphs.jsonl", "graphs-own", OWN), ("law.2.jsonl", "law.2", OWN),
+            ("hotpotqa.json", "hotpotqa-own", HOTPOTQA), ("mine.json", "mine", HOTPOTQA), ("dev.json", "dev", HOTPOTQA),
+            ("law.jsonl", "law", LONGBENCH)):
+        assert Dataset(write(tmp_path / file, row)).name == name
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------
