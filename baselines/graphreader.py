@@ -18,6 +18,8 @@ No code was published. What the paper leaves open:
 - an edge joins two key elements that one fact *lists*; a substring is not enough ("art" in "party")
 - Figure 6 describes the line of a fact in one way and shows another, "1. fact | element | element". We read what it
   shows
+- a walk reads a chunk once. `read_chunk` counts for chunks of the node's own facts; if all of them were read, the walk
+  goes on to the neighbours. A chunk before or after the present one is not read again
 - a chunk before or after the present one is read next, before the rest of the queue. The paper "may insert" it
 - visited neighbours are offered, as in Figure 23. The model decides whether to go back
 - if the names of all nodes do not fit one prompt, several prompts show them, and all scores count. If facts or

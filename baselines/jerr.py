@@ -21,6 +21,8 @@ Graph and search:
 - one call asks for all relations of a chunk. One call for each pair of entities would exceed the paper's token counts
 - children are selected by UCB1 with c = sqrt(2) (Browne et al. 2012, which the paper cites). Appendix B says UCB,
   section 3.4 "win/visit ratio"
+- a search has 100 rounds, or 10 for each node if that is more. A simulation has 3 steps. The paper gives no number
+- a relation that would close a cycle is dropped
 - a node is expanded, by all its successors, when it is first selected without children. Appendix B goes on until
   a "sufficient visit count", but gives no number
 - of equal average rewards, the node with more keywords of its own is better. Visits decide only after that: they say

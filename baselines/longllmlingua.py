@@ -21,7 +21,8 @@ Differences from the published code:
 - units of more than 300 tokens, such as the lines of some books, are cut. White space inside a unit becomes a blank, as
   in every chunk here
 - if the document has at most 2000 tokens, nothing is scored
-- the paper's scorer is Phi-2, which is no Llama. `--scorer` takes a checkpoint; the default is the model itself
+- PECAN's section 4 used Phi-2 (2.7B), which is no Llama. `--scorer` takes a checkpoint (default: the model itself).
+  evaluation/README.md names Llama-3.2-3B, which is larger and costs more
 """
 from itertools import accumulate, chain, groupby
 

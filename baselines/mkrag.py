@@ -3,14 +3,17 @@
 Once for a document: the model extracts entities with attributes, relationships and events from each chunk. Entities of
 one name are joined, unimportant ones are pruned. The model then writes pairs about each of the others: one *macro* pair
 about everything, a *feature* pair for each kind of item, a *micro* pair for each item (sections 4.1 to 4.4). For a
-question: the model splits it into sub-questions, and each of them retrieves pairs. The model answers, or rewrites the
-question once (4.5).
+question: the model splits it into sub-questions, and each of them retrieves pairs. The model says whether these answer
+the question, or rewrites it once (4.5).
 
 The paper (anonymous, under review) works with a Chinese model. It does not publish its two encoders, two of its five
 prompts and four of its constants. So this row is "MKRAG, prompted, with stand-in encoders". Our choices:
 - most prompts (mkrag_prompts.py). Their examples are about the Curies
-- two rounds (Table 6): the model is asked once whether it can answer. So a question of three hops is only answered if
-  one of its sub-questions needs no other's answer
+- two rounds (Table 6): the model is asked once whether it can answer. Its answer is thrown away, because the shared
+  reader answers. So a question of three hops is only answered if one of its sub-questions needs no other's answer
+- the observation (A.4.4) is the answer of the best pair of each sub-question. The lines before it, "Knowledge:
+  {Knowledge} Question: {Question}", are left out, because they come again at the prompt's end
+- the fine-tuned extractor (4.1), shortest paths (4.4) and re-ranking by additional attributes (4.5) are missing
 - a pair that repeats another is left out: it would take a place among the five
 - chunks of 500 tokens (its chunks for RAG), K_1 = 20, K_2 = 5, tau_1 = 2, tau_2 = 4 (in its Table 9 an entity of 7
   items has micro pairs, one of 2 has none)
@@ -88,10 +91,14 @@ def items_in(value, keys: str = "") -> list[str]:
 
 
 def without_time(event: str) -> str:
-    """An event without the time before " - ", if that is general, such as "one day": has only GENERAL and numbers."""
-    time, dash, rest = event.partition(" - ")
+    """An event without the time before " - ", if that is general, such as "one day": has only GENERAL and numbers.
+
+    Table 9 has keys before the time: "Event 1 | one day - ..".
+    """
+    keys, bar, said = event.rpartition(" | ")
+    time, dash, rest = said.partition(" - ")
     words = set(re.findall(r"[^\W\d]+|\d{3,}", time.lower()))
-    return rest if dash and words and words <= GENERAL else event
+    return keys + bar + rest if dash and words and words <= GENERAL else event
 
 
 def joined(extracted: list[list[tuple[str, str, str]]]) -> dict[str, list[tuple[str, str]]]:
