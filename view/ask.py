@@ -1,9 +1,7 @@
 """The command line of pecan.py: questions about one document."""
 import argparse
-import json
 import sys
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill, indent
 
@@ -11,9 +9,9 @@ from core.command import make_parser, parse_options, shown, user_errors
 from core.disk import any_of
 from core.files import InputError, attempt
 from core.settings import PAPER, resolve
-from core.text import words
 from data import ENDS, Answer, read_text
 from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
+from evaluation.tables import quantity
 from pecan import Pecan
 from view.trace import append_row, read_rows, row_of
 
@@ -21,8 +19,7 @@ TEXT = """Answer questions about a long document with PECAN.
 
     python pecan.py tiny/story.txt "When did Selma move?" "Where does Selma live?"
     python pecan.py tiny/story.txt "When did Selma move?" --trace               every node that was read, and why
-    python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl   for view.page
-    python pecan.py tiny/story.txt "When did Selma move?" --json                for a program
+    python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl   for view.page, or a program
     python pecan.py book.txt "Who is Ahab?" --model meta-llama/Llama-3.1-8B-Instruct
 """
 
@@ -42,7 +39,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--trace", nargs="?", const="-", type=trace_file, metavar="FILE.jsonl",
                         help="print every node that was read, and why; or append it to a file for view.page "
                              "(view/README.md)")
-    parser.add_argument("--json", action="store_true", help="print one line of JSON for each question, with all steps")
     parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
                         help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
     add_model_options(parser)
@@ -52,10 +48,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:
     """An answer for a reader, with its steps if `steps` is set; `texts` are the texts of all nodes."""
-    size, unit = (1e12, "TFLOPs") if answer.flops >= 999.5e9 else (1e9, "GFLOPs")
-    flops = float(f"{answer.flops / size:.3g}")             # three digits
     lines = [question, f"  {answer.text}",
-             f"  ({len(answer.nodes)} of {len(texts)} nodes read, {flops:,g} {unit}; {ENDS[answer.end]})"]
+             f"  ({len(answer.nodes)} of {len(texts)} nodes read, {quantity(answer.flops)} FLOPs; {ENDS[answer.end]})"]
     for step in answer.trace if steps else []:
         why = "top level" if step.score is None else f"score {step.score:.3g} (z {step.z:.3g}, c {step.c:.3f})"
         check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"
@@ -64,20 +58,8 @@ def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str
     return shown("\n".join(lines))
 
 
-def as_json(answer: Answer, question: str, texts: list[str]) -> str:
-    """An answer for a program: one line of JSON, with the steps and the texts that were read."""
-    steps = [asdict(step) | {"text": texts[step.node]} for step in answer.trace]
-    found = {"question": question, "answer": answer.text, "end": answer.end, "nodes": answer.nodes, "of": len(texts),
-             "tokens": answer.tokens, "flops": answer.flops, "steps": steps}
-    return json.dumps(found, allow_nan=False)               # ASCII, whatever the terminal knows
-
-
 def ask(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    for question in args.questions:
-        if len(words(question)) == 1:
-            print(f"warning: the question {question!r} is one word; does it lack quotes?", file=sys.stderr)
-
     # Slips are named before a model is loaded.
     document = read_text(args.document)
     chosen = chosen_settings(args)
@@ -108,10 +90,7 @@ def ask(argv: list[str] | None = None) -> int:
             raise InputError(f"{question:.60}: {answer}")
         if file:
             append_row(file, row_of(question, answer), path)
-        if args.json:
-            print(as_json(answer, question, prepared.texts))
-        else:
-            print(as_text(answer, question, prepared.texts, steps=args.trace == "-"))
+        print(as_text(answer, question, prepared.texts, steps=args.trace == "-"))
     return 0
 
 

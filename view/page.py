@@ -1,7 +1,7 @@
 """Write searches as one page: the graph, and each search step by step. Neither a model nor a network is needed.
 
     python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl
-    python -m view.page selma.jsonl -o selma.html
+    python -m view.page selma.jsonl
 
 The page is view/page.html.jinja with view/page.css and view/page.js inside. Texts of documents and models are in a
 block of JSON; the script puts them on the page as plain text. The content security policy allows only this style and
@@ -11,16 +11,12 @@ import base64
 import hashlib
 import json
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
-
-if not __package__:
-    sys.exit("error: run it as python -m view.page, in the folder of README.md")
 
 import jinja2
 
 from core.command import make_parser, parse_options, user_errors
-from core.files import InputError, write_file
+from core.files import write_file
 from data import ENDS
 from view.trace import read_searches
 
@@ -56,28 +52,18 @@ def page(rows: list[dict], about: str = "", start: int = 0) -> str:
         script_hash=source_hash(script)) + "\n"
 
 
-# --- the commands -----------------------------------------------------------------------------------------------------
-
-def page_parser(module: str, text: str, arguments: str = "") -> ArgumentParser:
-    """The command line of a module that writes a page."""
-    parser = make_parser(f"python -m {module}", text, arguments)
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
-    return parser
-
-
-def write_page(path: str, html: str):
-    """Write a page. InputError if its name does not end with .html, so that no file of another kind is replaced."""
-    if Path(path).suffix != ".html":
-        raise InputError(f"{path}: the name of a page must end with .html")
-    write_file(path, html)
-
+# --- the command ------------------------------------------------------------------------------------------------------
 
 def main(argv=None) -> int:
-    parser = page_parser("view.page", __doc__, "FILE.jsonl")
+    parser = make_parser("python -m view.page", __doc__, "FILE.jsonl")
     parser.add_argument("answers", metavar="FILE.jsonl", help="of pecan.py --trace, or the answers of eval.py")
     parser.add_argument("--question", metavar="ID", help="only the question with this id")
+    parser.add_argument("-o", "--output", metavar="OUT.html", help="default: FILE.html")
     args = parse_options(parser, argv)
-    write_page(args.output, page(read_searches(args.answers, args.question)))
+
+    output = args.output or Path(args.answers).with_suffix(".html")
+    write_file(output, page(read_searches(args.answers, args.question)))
+    print(output)
     return 0
 
 

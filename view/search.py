@@ -1,21 +1,13 @@
-"""Write one question, searched in three ways by the embedded model, as the page of view/page.py.
-
-    python -m view.search -o docs/search.html
-"""
-import sys
+"""The page docs/search.html: one question, searched in three ways by the embedded model. test_images.py writes it."""
 from dataclasses import asdict, replace
 
-if not __package__:
-    sys.exit("error: run it as python -m view.search, in the folder of README.md")
-
-from core.command import parse_options, user_errors
 from core.settings import resolve
 from data import EMBEDDED, read_text
 from encoders.token_mean import TokenMean
 from llama import Llama
 from pecan import Pecan
 from view.heat import tokens_written
-from view.page import page, page_parser, write_page
+from view.page import page
 from view.trace import row_of
 
 STORY = EMBEDDED.parent / "story.txt"
@@ -52,13 +44,3 @@ def searched() -> str:
         row = row_of(QUESTION, method.answer(prepared, QUESTION))
         rows.append(row | {"graph": asdict(graph) | {"hash": "", "heat": heat}})
     return page(rows, ABOUT, len(rows[0]["trace"]))
-
-
-def main(argv=None) -> int:
-    args = parse_options(page_parser("view.search", __doc__), argv)
-    write_page(args.output, searched())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(user_errors(main))

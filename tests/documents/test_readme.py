@@ -15,7 +15,7 @@ import eval as evaluation  # noqa: E402
 from core.settings import PASS  # noqa: E402
 from evaluation.cost import bytes_of_pass  # noqa: E402
 from model.checkpoint import read_config, tensor_shapes  # noqa: E402
-from view import ask, page, search  # noqa: E402
+from view import ask, page  # noqa: E402
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # The project's files are those that git has. A virtual environment, of whatever name, is not among them.
@@ -71,7 +71,7 @@ def test_the_memory_in_the_documents():
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
-MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page, "view.search": search}
+MAINS = {"pecan.py": ask, "eval.py": evaluation, "view.page": page}
 
 
 @pytest.fixture

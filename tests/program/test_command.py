@@ -2,7 +2,6 @@
 import io
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -14,7 +13,7 @@ from runs import ROOT, table
 import eval as evaluate
 from core.command import user_errors
 from core.files import InputError
-from data import EMBEDDED, Answer
+from data import EMBEDDED
 from evaluation import models
 from view import ask
 
@@ -72,7 +71,6 @@ pecan.py {STORY} 'Who is Selma?' --trace When?       | --trace: took 'When?'
 pecan.py {STORY} 'Who is Selma?' --confidence 2      | confidence is 2.0; it must be
 pecan.py {STORY} 'Who is Selma?' --trace there.jsonl | there.jsonl, line 1
 pecan.py {STORY} 'Who is Selma?' --nothing           | --nothing
-pecan.py {STORY} Who is Selma? --window 0            | the question 'Selma?' is one word; does it lack quotes?
 pecan.py {STORY} 'Who is Selma?' --model .           | /config.json:
 eval.py --method magic                            | magic: unknown
 eval.py --dataset no.jsonl                        | no.jsonl
@@ -125,21 +123,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(line, said, tmp_path, monkeypatch
     assert code == 2 and not printed.out and len(lines) <= 5
     assert printed.err.count("error: ") == 1 and "error: " in lines[-1] and said in " ".join(lines[-2:])
     assert {*os.listdir()} <= {"there.jsonl", "results"}
-
-
-@pytest.mark.parametrize("file", ["view/page.py", "view/search.py"])
-def test_a_file_that_must_be_run_as_a_module(file):
-    done = subprocess.run([sys.executable, ROOT / file], capture_output=True, text=True)
-    assert f"python -m {file[:-3].replace('/', '.')}" in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("flops, said", table("""
-    513e6     | 0.513 GFLOPs
-    9.996e11  | 1 TFLOPs
-    3.1e13    | 31 TFLOPs
-    1.1468e15 | 1,150 TFLOPs"""))
-def test_flops_are_three_digits_without_an_exponent(flops, said):
-    assert f"nodes read, {said};" in ask.as_text(Answer("", [], int(float(flops)), 1, "all"), "?", [], False)
 
 
 # --- threads --------------------------------------------------------------------------------------------------------
