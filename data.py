@@ -8,12 +8,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from core.disk import hash_of
 from core.files import InputError, attempt, parse_json, reading
-from core.together import Memory, kept
+from core.settings import Settings
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
 
@@ -34,7 +35,7 @@ class Document:
     passages: list[str]
     questions: list[Question] = field(default_factory=list)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """sha256 of the passages. A graph names its document by this hash."""
         return hashlib.sha256(json.dumps(self.passages, ensure_ascii=False).encode()).hexdigest()
@@ -75,29 +76,21 @@ class Answer:
 class Method(Protocol):
     """A method answers questions about a document that it has prepared once."""
 
-    any_code = False              # take graphs that another code has built
+    models: dict                  # by name: the models and encoders that its answers depend on
+    settings: Settings
+
+    def setup(self) -> dict:
+        """What all answers depend on, besides the code."""
+        return {name: model.fingerprint for name, model in self.models.items()} | self.settings.answer_settings()
 
     def identity(self, document: Document) -> dict | None:
-        """What a prepared graph depends on besides the code; None if nothing is kept."""
+        """What a prepared graph depends on; None if nothing is kept. "code" is None if nobody knows it (core.code)."""
         return None
-
-    def code(self) -> str | None:
-        """The code that a prepared graph depends on; None if nobody knows it (core.code)."""
-        return None
-
-    def constructions(self, documents: list[Document], paths: list, builds: list) -> list:
-        """For core.together: each takes what is kept at its path, or builds it by build(ask) and writes it there."""
-        found = []
-        for document, path, build in zip(documents, paths, builds, strict=True):
-            head = self.identity(document) | {"code": self.code()}
-            wanted = self.identity(document) if self.any_code else head
-            found.append((kept(path, wanted, head, build), Memory(self.file_name(document), path)))
-        return found
 
     def file_name(self, document: Document) -> str | None:
         """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
         identity = self.identity(document)
-        return f"{hash_of(identity)}-{self.code()}" if identity and self.code() else None
+        return hash_of(identity) if identity and identity["code"] else None
 
     def prepare_all(self, documents: list[Document], paths: list,
                     progress: bool = False) -> "list[Prepared | InputError]":

@@ -37,8 +37,9 @@ worked example, two IPs above three chunks (tests/numerics/test_7_pecan.py compu
     final                   .50    .65    .85     chunk 2 is read next
 """
 import re
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +50,7 @@ from core.disk import node_vectors
 from core.files import InputError, attempt, remark
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
-from core.together import Batches, batch_rows, together
+from core.together import Batches, Construction, batch_rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
 from llama import Cache, Llama, Segment, flops_of_reply, length_of
@@ -161,7 +162,7 @@ def limit_and_room(tokenizer, settings: Settings) -> tuple[int, int]:
     A summary may take a quarter of the window (settings.summary_share), because bullets are short; the paper does not
     say how much.
     """
-    limit = int(settings.window * settings.summary_share)
+    limit = settings.summary_tokens
     room = settings.window - limit - length_of(summary_prompt(tokenizer, []))
     if limit < 1 or room < settings.chunk + len(tokenizer.encode("\n*")):
         raise InputError(f"window {settings.window} is too small for the prompt, a summary of {limit} tokens and a "
@@ -285,14 +286,15 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
     return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in tokens.items()]
 
 
-def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = False) -> list[Summary]:
-    """Summarise each group of node texts in at most `limit` tokens, all groups in one batch.
+def summarise(model: Llama, batch: list[list[str]], settings: Settings) -> list[Summary]:
+    """Summarise each group of node texts, all groups in one batch.
 
     The prompt runs through PyTorch's fused kernel, which returns no weights. None are needed: only the reply's tokens
     count, and their weights are computed one by one. If a reply is empty, the nodes of its group have no edges from
     above, and z never finds them; the paper does not say what to do.
     """
     tokenizer = model.tokenizer
+    limit = settings.summary_tokens
 
     # Prefill: the model reads the prompts, and the cache records where the tokens of each node are.
     prompts = [summary_prompt(tokenizer, texts) for texts in batch]
@@ -306,20 +308,22 @@ def summarise(model: Llama, batch: list[list[str]], limit: int, tree: bool = Fal
     # Trap: a has as many columns as the largest group has nodes. Keep the own group's.
     summaries = []
     for texts, prompt, ids, a in zip(batch, prompts, replies, attentions, strict=True):
-        points = information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, tree)
+        points = information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, settings.tree)
         summaries.append(Summary(points, flops_of_reply(model.config, length_of(prompt), len(ids))))
     return summaries
 
 
-def build(model: Llama, document: Document, settings: Settings, summaries_of=summarise) -> Graph:
+def build(model: Llama, document: Document, settings: Settings) -> Generator[list[list[str]], list[Summary], Graph]:
     """Stage 1 (Figure 1): chunks, then level after level of IPs with their edges.
 
+    A generator: for each level it yields the groups, as texts of nodes, and is sent their summaries, in this order.
+    (core.together summarises the groups of many documents side by side; core.together.alone those of one.)
+
     It ends when one group held a whole level, or when the next level would be empty or no shorter. Raises InputError if
-    the window is too small or the document is blank. `summaries_of` is asked for all summaries of a level at once. It
-    may have made them before; see `built`.
+    the window is too small or the document is blank.
     """
     tokenizer = model.tokenizer
-    limit, room = limit_and_room(tokenizer, settings)
+    _, room = limit_and_room(tokenizer, settings)
 
     def line_length(text):
         return length_of(node_line(tokenizer, None, text))
@@ -335,7 +339,7 @@ def build(model: Llama, document: Document, settings: Settings, summaries_of=sum
         level = nodes[-1].level + 1
         lengths = [line_length(nodes[i].text) for i in top]
         groups = [[top[k] for k in group] for group in pack(lengths, room)]
-        summaries = summaries_of(model, [[nodes[i].text for i in group] for group in groups], limit, settings.tree)
+        summaries = yield [[nodes[i].text for i in group] for group in groups]
         flops += sum(cost for _, cost in summaries)
         points = [(group, text, e) for group, (found, _) in zip(groups, summaries, strict=True) for text, e in found]
 
@@ -356,25 +360,6 @@ def build(model: Llama, document: Document, settings: Settings, summaries_of=sum
             break
 
     return Graph(nodes, edges, flops)
-
-
-def built(model: Llama, document: Document, settings: Settings, ask) -> dict:
-    """`build` as a construction (core.together): `ask` answers calls [texts of a group, limit, tree].
-
-    If the answer to a call is not there yet, `ask` raises, and `build` begins again once it is. Returns what the file
-    of a graph holds.
-    """
-    def summaries_of(_, groups, limit, tree):
-        return ask([[group, limit, tree] for group in groups])
-
-    graph = build(model, document, settings, summaries_of)
-    return {"flops": graph.flops, "nodes": list(map(vars, graph.nodes)), "edges": graph.edges}
-
-
-def answers_to(model: Llama, calls: list) -> list[Summary]:
-    """The summaries that `built` asks for, in one batch."""
-    _, limit, tree = calls[0]
-    return summarise(model, [group for group, _, _ in calls], limit, tree)
 
 
 # --- the conversation (Table A2) ------------------------------------------------------------------------------------
@@ -658,6 +643,7 @@ class Pecan(Method):
         self.settings = settings
         self.builder = builder or model
         self.construction = construction or settings
+        self.models = {"model": model, "encoder": encoder, "builder": self.builder}
         self.batches = Batches(batch_rows(self.construction, self.builder.device.type))
 
     @classmethod
@@ -673,25 +659,27 @@ class Pecan(Method):
 
     def identity(self, document):
         return {"document": document.hash, "model": self.builder.fingerprint,
-                "settings": self.construction.construction_settings()}
+                "settings": self.construction.construction_settings(), "code": code_of_graphs(type(self))}
 
-    def code(self):
-        return code_of_graphs(type(self))
+    def setup(self):
+        return super().setup() | {"construction": self.construction.construction_settings()}
+
+    def construct(self, document: Document) -> Generator:
+        """Stage 1; its result is what the file of a graph holds."""
+        graph = yield from build(self.builder, document, self.construction)
+        return asdict(graph)
 
     def prepare_all(self, documents, paths, progress=False):
-        """Load the graph of each document, or build it and write it to its path. Then embed its nodes.
+        """Load the graph of each document, or build it and write it to its path. Then embed its nodes."""
+        graphs = together([Construction(self.construct(document), path, self.identity(document))
+                           for document, path in zip(documents, paths, strict=True)],
+                          self.batches, lambda groups: summarise(self.builder, groups, self.construction), progress)
+        return [graph if isinstance(graph, InputError) else attempt(self.embed, graph, path)
+                for graph, path in zip(graphs, paths)]
 
-        Groups of all documents share batches, and an interrupted construction goes on where it stopped (core.together).
-        """
-        builds = [partial(built, self.builder, document, self.construction) for document in documents]
-        contents = together(self.constructions(documents, paths, builds), self.batches,
-                            partial(answers_to, self.builder), progress)
-        return [content if isinstance(content, InputError) else attempt(self.embedded, content, path)
-                for content, path in zip(contents, paths)]
-
-    def embedded(self, content: dict, path: str | Path | None) -> Prepared:
+    def embed(self, graph: dict, path: str | Path | None = None) -> Prepared:
         """A graph with the vectors of its nodes (Prepared.index [|V|, D])."""
-        graph = Graph([Node(**node) for node in content["nodes"]], content["edges"], content["flops"])
+        graph = Graph([Node(**node) for node in graph["nodes"]], graph["edges"], graph["flops"])
         texts = [node.text for node in graph.nodes]
         vectors, flops = node_vectors(path, self.encoder, texts)
         return Prepared(texts, graph.flops + flops, graph, vectors)

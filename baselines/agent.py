@@ -4,8 +4,7 @@ What a method builds (a tree of summaries, a graph) is kept on disk, because the
 lost in silence: replies that were refused, what was dropped from others, and replies at their limit are counted.
 """
 import re
-from collections.abc import Container, Iterable
-from functools import partial
+from collections.abc import Callable, Container, Generator, Iterable
 from typing import NamedTuple
 
 from baselines.common import Baseline, Reply, replies_to, scaled
@@ -13,7 +12,7 @@ from core.code import code_of_method
 from core.files import InputError, attempt
 from core.settings import Settings
 from core.text import split, words
-from core.together import Batches, batch_rows, together
+from core.together import Batches, Construction, alone, batch_rows, together
 from data import Document, Prepared
 from llama import Llama
 
@@ -86,104 +85,34 @@ def found_in(values: list) -> list:
 AGAIN = "Your last reply could not be used. Keep strictly to the format that is described.\n\n"
 
 
-class Agent(Baseline):
-    """A method that builds something of a document by asking the model, once, and answers from it.
+class Talk:
+    """What the model is asked about one document or for one question, and what became of its replies.
 
-    A subclass defines `read` (see Baseline) and
-        build(document) -> dict         what is built, in JSON's types; the model does the work
-        make(content) -> Prepared       the same in the form that questions need; an encoder may do some work
+    `say` and `ask` are generators (core.together): they yield calls (text, limit) and are sent the replies.
     """
-    at_once = 1                   # an answer took long; a kill must not lose it
-    instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
-    reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
 
-    def __init__(self, model: Llama, settings: Settings, *others):
-        super().__init__(model, settings, *others)
-        if self.instructed and not settings.instructions:
-            raise InputError(f"{type(self).__name__} asks in words, and this checkpoint follows no instructions but "
-                             "PECAN's (its pecan.json says so)")
-        self.limit = scaled(self.reply_tokens, settings)
-        self.asking = Batches(batch_rows(settings, model.device.type))
-        self.begin()
-
-    def begin(self, ask=None):
-        """Begin with a document or a question. `ask` makes the model's replies to calls (text, limit)."""
-        self.ask_model = ask or self.reply_now
+    def __init__(self, agent: "Agent"):
+        self.agent = agent
         self.trace = []                                     # the text of each reply, as {"text": ..}
         # Replies that were asked for; those without any wanted field; what others had and was not used; cut replies.
         self.counts = dict.fromkeys(("calls", "refused", "dropped", "cut"), 0)
-        self.spent = 0                                      # FLOPs of the replies
+        self.flops = 0                                      # of the replies
 
-    def reply_to_batch(self, calls: list) -> list[Reply]:
-        """The replies to calls (text, limit); those with the same limit run together."""
-        replies = {}
-        for limit in {limit for _, limit in calls}:
-            some = [call for call in calls if call[1] == limit]
-            prompts = [[(None, self.turn(text))] for text, _ in some]
-            replies |= zip(some, replies_to(self.model, prompts, limit))
-        return [replies[call] for call in calls]
-
-    def reply_now(self, calls: list) -> list[Reply]:
-        """The replies to calls, in batches."""
-        return self.asking.all(calls, lambda call: len(call[0]), self.reply_to_batch)
-
-    def identity(self, document: Document) -> dict:
-        """What is built depends on; its file says so. All lengths follow from the settings."""
-        return {"method": type(self).__name__, "document": document.hash, "model": self.model.fingerprint,
-                "settings": self.settings.construction_settings()}
-
-    def code(self) -> str | None:
-        return code_of_method(type(self))
-
-    def prepare_all(self, documents, paths, progress=False):
-        """Load what was built of each document, or build it and write it to its path; then make it ready.
-
-        Replies about all documents share batches (core.together).
-        """
-        builds = [partial(self.built, document) for document in documents]
-        contents = together(self.constructions(documents, paths, builds), self.asking, self.reply_to_batch, progress)
-        return [content if isinstance(content, InputError) else attempt(self.prepared, content)
-                for content in contents]
-
-    def built(self, document: Document, ask) -> dict:
-        """What was built of a document, with replies by `ask`."""
-        self.begin(ask)
-        return self.build(document) | {"counts": self.counts, "flops": self.spent}
-
-    def prepared(self, content):
-        made = super().prepared(content)
-        made.flops += content["flops"]
-        made.counts = content["counts"]
-        return made
-
-    def find(self, prepared, question):
-        self.begin()
-        answer, reading = super().find(prepared, question)
-        answer.trace = self.trace
-        answer.counts = self.counts
-        return answer, reading
-
-    def turn(self, text: str) -> list[int]:
-        """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
-        tokenizer = self.model.tokenizer
-        return [*tokenizer.frame.before_user, *tokenizer.user(text), *tokenizer.frame.before_reply]
-
-    def length(self, text: str) -> int:
-        return len(self.turn(text))
-
-    def say(self, texts: list[str], limit: int) -> list[Reply]:
+    def say(self, texts: list[str], limit: int) -> Generator:
         """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""
-        window = self.settings.window
+        window = self.agent.settings.window
         for text in texts:
-            if self.length(text) + limit > window:
-                raise InputError(f"window {window} is too small: a prompt of {type(self).__name__} takes "
-                                 f"{self.length(text)} tokens and its reply {limit}")
+            length = self.agent.length(text)
+            if length + limit > window:
+                raise InputError(f"window {window} is too small: a prompt of {type(self.agent).__name__} takes "
+                                 f"{length} tokens and its reply {limit}")
 
-        replies = [Reply(*reply) for reply in self.ask_model([(text, limit) for text in texts])]
-        self.spent += sum(reply.flops for reply in replies)
+        replies = yield [(text, limit) for text in texts]
+        replies = [Reply(*reply) for reply in replies]      # those from the disk are lists
+        self.flops += sum(reply.flops for reply in replies)
         return replies
 
-    def ask(self, prompt: str, texts: list[str], parse, limit: int | None = None) -> list[list]:
+    def ask(self, prompt: str, texts: list[str], parse: Callable, limit: int | None = None) -> Generator:
         """Ask `prompt` about each text; return what parse(reply, text) finds, without its Nones.
 
         A None is something that is dropped, and so is the last of several lines if the limit cut it, unless nothing is
@@ -193,7 +122,8 @@ class Agent(Baseline):
         found = [[]] * len(texts)
         for again in ("", AGAIN):
             left = [n for n, values in enumerate(found) if not values]
-            for n, reply in zip(left, self.say([again + prompt + texts[n] for n in left], limit or self.limit)):
+            replies = yield from self.say([again + prompt + texts[n] for n in left], limit or self.agent.limit)
+            for n, reply in zip(left, replies):
                 whole = reply.text.rpartition("\n")[0] if reply.cut else ""
                 for text in (whole, reply.text, whole) if whole else [reply.text]:      # what a parser keeps is whole
                     values = parse(text, texts[n])
@@ -209,6 +139,82 @@ class Agent(Baseline):
         self.counts["calls"] += 1
         self.counts["cut"] += reply.cut
         self.counts["refused"] += refused
+
+
+class Agent(Baseline):
+    """A method that builds something of a document by asking the model, once, and answers from it.
+
+    A subclass defines `read` (see Baseline) and
+        build(document, talk)           a generator: it asks with `yield from talk.ask(...)`, and returns what is built,
+                                        in JSON's types
+        make(content) -> Prepared       the same in the form that questions need; an encoder may do some work
+    """
+    at_once = 1                   # an answer took long; a kill must not lose it
+    instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
+    reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
+
+    def __init__(self, model: Llama, settings: Settings, **others):
+        super().__init__(model, settings, **others)
+        if self.instructed and not settings.instructions:
+            raise InputError(f"{type(self).__name__} asks in words, and this checkpoint follows no instructions but "
+                             "PECAN's (its pecan.json says so)")
+        self.limit = scaled(self.reply_tokens, settings)
+        self.asking = Batches(batch_rows(settings, model.device.type))
+        self.talk = Talk(self)                              # for the question that is read
+
+    def replies_to(self, calls: list) -> list[Reply]:
+        """The replies to calls (text, limit); those with the same limit run together."""
+        replies = {}
+        for limit in {limit for _, limit in calls}:
+            some = [call for call in calls if call[1] == limit]
+            prompts = [[(None, self.turn(text))] for text, _ in some]
+            replies |= zip(some, replies_to(self.model, prompts, limit))
+        return [replies[call] for call in calls]
+
+    def identity(self, document: Document) -> dict:
+        """What is built depends on; its file says so. All lengths follow from the settings."""
+        return {"method": type(self).__name__, "document": document.hash, "model": self.model.fingerprint,
+                "settings": self.settings.construction_settings(), "code": code_of_method(type(self))}
+
+    def construct(self, document: Document) -> Generator:
+        """What is built of a document, as its file holds it."""
+        talk = Talk(self)
+        built = yield from self.build(document, talk)
+        return built | {"counts": talk.counts, "flops": talk.flops}
+
+    def prepare_all(self, documents, paths, progress=False):
+        """Load what was built of each document, or build it and write it to its path; then make it ready."""
+        contents = together([Construction(self.construct(document), path, self.identity(document))
+                             for document, path in zip(documents, paths, strict=True)],
+                            self.asking, self.replies_to, progress)
+        return [content if isinstance(content, InputError) else attempt(self.prepared, content)
+                for content in contents]
+
+    def prepared(self, content):
+        made = super().prepared(content)
+        made.flops += content["flops"]
+        made.counts = content["counts"]
+        return made
+
+    def find(self, prepared, question):
+        self.talk = Talk(self)
+        answer, reading = super().find(prepared, question)
+        answer.trace = self.talk.trace
+        answer.counts = self.talk.counts
+        return answer, reading
+
+    def ask(self, *arguments) -> list[list]:
+        """What `Talk.ask` finds, for the question that is read."""
+        return alone(self.talk.ask(*arguments),
+                     lambda calls: self.asking.all(calls, lambda call: len(call[0]), self.replies_to))
+
+    def turn(self, text: str) -> list[int]:
+        """Token ids of a user's turn that says `text`, up to the start of the assistant's."""
+        tokenizer = self.model.tokenizer
+        return [*tokenizer.frame.before_user, *tokenizer.user(text), *tokenizer.frame.before_reply]
+
+    def length(self, text: str) -> int:
+        return len(self.turn(text))
 
     def ask_fitting(self, texts: Iterable[str], parse) -> list:
         """Ask with the first text that fits the window; if none fits, with the last."""
@@ -233,17 +239,18 @@ class Tree(Agent):
         nodes = [TreeNode(*row) for row in content["nodes"]]
         return Prepared([node.text for node in nodes], graph=nodes)
 
-    def summarise(self, nodes: list[TreeNode], groups: list[list[int]], prompt: str) -> list[TreeNode]:
+    def summarise(self, nodes: list[TreeNode], groups: list[list[int]], prompt: str, talk: Talk) -> Generator:
         """The next level: a summary of each group of nodes.
 
         `prompt` asks for the summary; the nodes' texts replace its {}. If the model says nothing, the summary is the
         beginning of the texts, so that no node is empty, and the reply counts as refused.
         """
         sources = ["\n\n".join(nodes[i].text for i in group) for group in groups]
+        replies = yield from talk.say([*map(prompt.format, sources)], self.limit)
         found = []
-        for reply, source, group in zip(self.say([*map(prompt.format, sources)], self.limit), sources, groups):
+        for reply, source, group in zip(replies, sources, groups):
             text = " ".join(reply.text.split())
-            self.note(reply, not text)
+            talk.note(reply, not text)
             text = text or split(self.model.tokenizer, source, self.limit)[0]
             found.append(TreeNode(nodes[-1].level + 1, text, group))
         return found

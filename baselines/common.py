@@ -68,7 +68,7 @@ class Reading(NamedTuple):
 
 
 class Baseline(Method):
-    """A method that counts the FLOPs of its model and of `others`: encoders, a scorer.
+    """A method that counts the FLOPs of its model and of `others` by name: encoders, a scorer.
 
     A subclass defines two methods, and what they cost is added:
         make(document) -> Prepared                          the document made ready for its questions
@@ -76,10 +76,10 @@ class Baseline(Method):
     """
     at_once = None                # questions whose readers run together; None: as many as a batch has rows
 
-    def __init__(self, model: Llama, settings: Settings, *others):
+    def __init__(self, model: Llama, settings: Settings, **others):
         self.model = model
         self.settings = settings
-        self.counted = {model, *others}
+        self.models = {"model": model} | others
         self.batches = Batches(batch_rows(settings, model.device.type, READERS))
 
     def prepare_all(self, documents, paths, progress=False):
@@ -139,7 +139,7 @@ class Baseline(Method):
 
     def flops(self) -> int:
         """FLOPs spent so far."""
-        return sum(counted.flops for counted in self.counted)
+        return sum(model.flops for model in {*self.models.values()})
 
     # --- the reader
 

@@ -217,11 +217,11 @@ class GraphReader(Agent):
         stemmer()
         self.chunk = scaled(CHUNK_TOKENS, settings)
 
-    def build(self, document):
+    def build(self, document, talk):
         """The facts of each chunk (Figure 6); a chunk whose replies are refused has none."""
         chunks = pack_paragraphs(self.model.tokenizer, document, self.chunk)
-        return {"chunks": chunks, "facts": self.ask(f"{EXTRACT}\n\n", chunks, facts_of,
-                                                     scaled(FACTS_TOKENS, self.settings))}
+        facts = yield from talk.ask(f"{EXTRACT}\n\n", chunks, facts_of, scaled(FACTS_TOKENS, self.settings))
+        return {"chunks": chunks, "facts": facts}
 
     def make(self, content):
         return Prepared(content["chunks"], graph=FactGraph(content["facts"]))

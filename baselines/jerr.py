@@ -226,16 +226,17 @@ class JERR(Agent):
         options = any(re.search(OPTION, question.text) for question in document.questions)
         return super().identity(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
 
-    def build(self, document):
+    def build(self, document, talk):
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
         chunks = pack_paragraphs(tokenizer, document, scaled(self.identity(document)["tokens"], self.settings))
-        said = self.ask(SYNOPSIS, chunks, synopsis_of)
+        said = yield from talk.ask(SYNOPSIS, chunks, synopsis_of)
         synopses = [(some or split(tokenizer, chunk, self.limit))[0] for some, chunk in zip(said, chunks)]
 
         # Entities and core elements of each chunk, joined over all chunks.
-        names = [self.ask(prompt, synopses, names_of) for prompt in (ATOMS, ELEMENTS)]
-        nodes, node_of = join_names(map(chain, *names))
+        atoms = yield from talk.ask(ATOMS, synopses, names_of)
+        elements = yield from talk.ask(ELEMENTS, synopses, names_of)
+        nodes, node_of = join_names(map(chain, atoms, elements))
         whole = list(chain(*map(sentences, synopses)))
         for node in nodes:
             about = [sentence for sentence in whole if words_of(node["name"]) <= words_of(sentence)]
@@ -244,7 +245,7 @@ class JERR(Agent):
         # Relations, one call a chunk.
         names = [[node["name"] for node in nodes if chunk in node["chunks"]] for chunk in range(len(chunks))]
         texts = ["\n".join(some) + "\n\nText:\n" + synopsis for some, synopsis in zip(names, synopses) if len(some) > 1]
-        found = self.ask(EDGES, texts, lambda reply, _: relations_of(reply, node_of))
+        found = yield from talk.ask(EDGES, texts, lambda reply, _: relations_of(reply, node_of))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": acyclic(chain(*found), len(nodes))}
 
     def make(self, content):

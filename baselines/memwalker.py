@@ -62,7 +62,7 @@ class MeMWalker(Tree):
     """Prepare the tree, walk it for a question, and answer from the segment at the end of the walk."""
     reply_tokens = 200            # of a summary, and of a reply on the walk
 
-    def build(self, document):
+    def build(self, document, talk):
         """The nodes: segments, a summary of each segment, then summaries of summaries up to the root."""
         segments = pack_sentences(self.model.tokenizer, document, scaled(SEGMENT_TOKENS, self.settings))
         nodes = [TreeNode(1, text, []) for text in segments]
@@ -70,7 +70,7 @@ class MeMWalker(Tree):
         prompt = SEGMENT
         while True:
             start = len(nodes)
-            nodes += self.summarise(nodes, groups, prompt)
+            nodes += yield from self.summarise(nodes, groups, prompt, talk)
             if len(groups) == 1:
                 return {"nodes": nodes}
             groups = even_groups(range(start, len(nodes)))

@@ -164,18 +164,20 @@ class MKRAG(Agent):
     """Build an index of question-answer pairs, retrieve from it, and read the pairs."""
 
     def __init__(self, model: Llama, encoder, settings: Settings):
-        super().__init__(model, settings, encoder)
+        super().__init__(model, settings, encoder=encoder)
         self.encoder = encoder
 
-    def build(self, document):
+    def build(self, document, talk):
         """Pairs [question, answer] about the entities that are kept."""
         tokenizer = self.model.tokenizer
         chunks = pack_sentences(tokenizer, document, scaled(CHUNK_TOKENS, self.settings))
-        entities = joined(self.ask(EXTRACT, chunks, entities_of, scaled(EXTRACT_TOKENS, self.settings)))
+        found = yield from talk.ask(EXTRACT, chunks, entities_of, scaled(EXTRACT_TOKENS, self.settings))
+        entities = joined(found)
 
         # Pruning (equation 5).
         groups = fill(tokenizer, entities, self.limit // WEIGHT_TOKENS, "\n")
-        weights = dict(chain(*self.ask(WEIGH, groups, weights_of)))
+        weights = yield from talk.ask(WEIGH, groups, weights_of)
+        weights = dict(chain(*weights))
 
         # Pairs of all grains.
         requests = {PAIRS.format(guideline=GUIDELINES[grain], content=group): group
@@ -183,8 +185,8 @@ class MKRAG(Agent):
                     for grain, lines in requests_of(name, items)
                     for group in fill(tokenizer, lines, self.limit // (MICRO_TOKENS if grain == "micro" else 1), "\n")}
 
-        pairs = chain(*self.ask("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt])))
-        return {"pairs": list({form_of(" ".join(pair)): pair for pair in pairs}.values())}
+        pairs = yield from talk.ask("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt]))
+        return {"pairs": list({form_of(" ".join(pair)): pair for pair in chain(*pairs)}.values())}
 
     def make(self, content):
         """The pairs and their vectors (`index`, [pairs, D])."""

@@ -27,7 +27,6 @@ scikit-learn and umap-learn are optional packages: requirements-extra.txt.
 import importlib.util
 import math
 import warnings
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -126,11 +125,10 @@ class Raptor(Tree):
             if importlib.util.find_spec("umap") is None:    # found, but not loaded: that takes seconds
                 raise ImportError(name="umap-learn")
 
-        super().__init__(model, settings, encoder)
+        super().__init__(model, settings, encoder=encoder)
         self.encoder = encoder
         self.top_k = top_k
         self.collapsed = collapsed
-        self.clustered = lru_cache(256)(self.cluster)       # `build` is called again while it waits for summaries
 
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
         self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - self.length(PROMPT) - self.limit)
@@ -138,12 +136,12 @@ class Raptor(Tree):
     def identity(self, document):
         return super().identity(document) | {"encoder": self.encoder.fingerprint}
 
-    def cluster(self, texts: tuple[str, ...]) -> list[list[int]]:
+    def cluster(self, texts: list[str]) -> list[list[int]]:
         """The clusters of a layer's texts."""
         tokens = [len(self.model.tokenizer.encode(f"\n\n{text}")) for text in texts]
         return clusters(self.encoder.encode(texts).numpy(), tokens, self.most)
 
-    def build(self, document):
+    def build(self, document, talk):
         """The nodes, layer by layer."""
         nodes = [TreeNode(1, text, []) for text in pack_sentences(self.model.tokenizer, document, self.limit)]
         layer = range(len(nodes))
@@ -152,8 +150,8 @@ class Raptor(Tree):
                 break
 
             # Cluster the layer; a summary of each cluster is a node of the next one.
-            found = self.clustered(tuple(nodes[i].text for i in layer))
-            nodes += self.summarise(nodes, [[layer[k] for k in cluster] for cluster in found], PROMPT)
+            found = self.cluster([nodes[i].text for i in layer])
+            nodes += yield from self.summarise(nodes, [[layer[k] for k in cluster] for cluster in found], PROMPT, talk)
             layer = range(layer.stop, len(nodes))
         return {"nodes": nodes}
 

@@ -4,6 +4,8 @@ import contextlib
 import re
 import sys
 
+from tqdm import tqdm
+
 from core.files import InputError, enough_memory
 
 AT_LEAST_1 = ("limit", "nodes", "top")       # options that count documents, nodes or chunks
@@ -39,6 +41,14 @@ def parse_options(parser: argparse.ArgumentParser, argv: list[str] | None) -> ar
 def shown(text: str) -> str:
     """A text with the numbers of control characters instead of them: a document's could take over the terminal."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda sign: f"\\x{ord(sign[0]):02x}", text)
+
+
+def progress_bar(total: int, unit: str, **options) -> tqdm:
+    """A bar with the time that is left, in a terminal; where nobody sees a bar, a line a minute."""
+    if not sys.stderr.isatty():
+        options |= {"mininterval": 60, "maxinterval": 60, "delay": 60, "position": 0,
+                    "bar_format": f"{{desc}}: {{n_fmt}} of {{total_fmt}} {unit}s, {{remaining}} left\n"}
+    return tqdm(total=total, unit=unit, leave=False, **options)
 
 
 def user_errors(main, note: str = "") -> int:

@@ -1,7 +1,7 @@
 """What is kept on disk for one document, and how we know that it still is what it was.
 
     GRAPH.json                      the graph, or a baseline's tree
-    GRAPH.json.summaries            the replies so far (core.together); removed when the graph is complete
+    GRAPH.json.replies              the model's replies so far (core.together); removed when the graph is complete
     GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder and its code
 
 Each file, or its name, says what it is of and by which code it was made. Each holds a hash of itself, so a file that
@@ -9,10 +9,9 @@ was damaged or changed is noticed before a wrong number comes out of it. Files h
 their meaning.
 """
 import contextlib
-import glob
 import hashlib
 import json
-import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -20,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from core.code import CONVERSATION, code_hash
-from core.files import InputError, read_json, reading, write_file
+from core.files import InputError, append_line, complete_lines, parse_json, read_json, reading, write_file
 
 
 def hash_of(*content) -> str:
@@ -45,8 +44,9 @@ def write_kept(path: str | Path, of: dict, content: dict):
     """Write a graph or a tree as JSON that people can read: a line for each item of a list.
 
         {"seal": ..., "document": sha256, "model": fingerprint, "settings": {...}, "code": ...,   what it is of
-         "flops": ..., "nodes": [{"level": 1, "text": "..."}, ...],     a node's index is its id; levels come in order
-         "edges": [[i, j, e_ij], ...]}                                  from node i down to node j; rows sum to 1
+         "nodes": [{"level": 1, "text": "..."}, ...],                   a node's index is its id; levels come in order
+         "edges": [[i, j, e_ij], ...],                                  from node i down to node j; rows sum to 1
+         "flops": ...}
     """
     def text(value):
         items = value if isinstance(value, list) else ()
@@ -67,19 +67,23 @@ def read_kept(path: str | Path, of: dict | None = None) -> dict:
     return content
 
 
-def of_any_code(path: Path) -> list[Path]:
-    """The graphs beside `path` of the same document, model and settings, whichever code has built them.
+def write_row(path: Path, row: dict):
+    """Append a row to a file of JSON lines. It is on the disk when this returns."""
+    append_line(path, json.dumps(sealed(row), ensure_ascii=False, allow_nan=False))
 
-    A graph's name holds a hash of these, a dash, and the hash of the code (data.Method.file_name). The newest comes
-    last.
+
+def read_rows(path: Path) -> Iterator[dict]:
+    """Yield the rows of such a file, none if it is missing. A last line that a kill has torn is none.
+
+    InputError names the file and the line that is damaged.
     """
-    names = re.sub(r"-[0-9a-f]{16}(?=\.)", "-" + 16 * "[0-9a-f]", glob.escape(path.name))
-    return sorted(path.parent.glob(names), key=lambda path: path.stat().st_mtime)
-
-
-def any_of(path: Path) -> Path:
-    """`path`, or if it is missing the newest of these graphs."""
-    return path if path.exists() else [path, *of_any_code(path)][-1]
+    with reading(path):
+        lines = complete_lines(path) if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        with reading(where, "not what was written there", "; move the file away"):
+            row = unsealed(parse_json(line, where, dict), where)
+        yield row
 
 
 def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[torch.Tensor, int]:

@@ -20,10 +20,6 @@ class InputError(ValueError):
     """The user gave something wrong. The message names the file, key, line or value, and says what would be right."""
 
 
-class Busy(InputError):
-    """Another run is writing there."""
-
-
 class OutOfMemory(InputError):
     """Memory has run out, on any device."""
 
@@ -208,15 +204,15 @@ def append_line(path: Path, line: str):
 
 
 @contextlib.contextmanager
-def lock(path: str | Path, wait: bool = False):
-    """Hold the lock PATH.lock, which the system frees if the process is killed. Busy if another run holds it."""
+def lock(path: str | Path):
+    """Hold the lock PATH.lock, which the system frees if the process is killed. InputError if another run holds it."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(f"{path}.lock")
     try:
         with naming(held.lock_file):
-            held.acquire(timeout=-1 if wait else 0)
+            held.acquire(timeout=0)
     except Timeout:
-        raise Busy(f"{path}: another run is writing there; wait for it, or choose another name") from None
+        raise InputError(f"{path}: another run is writing there; wait for it, or choose another name") from None
 
     try:
         yield

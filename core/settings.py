@@ -63,6 +63,11 @@ class Settings:
         if not (self.attention or self.similarity):
             raise InputError("attention and similarity cannot both be off: nothing would choose the next node")
 
+    @property
+    def summary_tokens(self) -> int:
+        """The most tokens of a summary."""
+        return int(self.window * self.summary_share)
+
     def again(self, question: str) -> str:
         """What the second turn repeats: the question or nothing."""
         return question if self.question_again else ""

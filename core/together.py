@@ -1,94 +1,20 @@
-"""Constructions that run together: what they ask the model shares batches, and is kept on disk until they are done.
+"""Constructions side by side: what they ask the model shares batches, whatever documents they come from.
 
-A construction makes a graph or a tree of one document. It is cheap but for what it asks the model, and it does the same
-whenever it is called. So we call all of them until each asks for something that nobody has answered yet, answer these
-calls in batches, whatever documents they come from, and call the constructions again. An interrupted construction goes
-on in the same way: its answers are on disk, so it asks for the rest only.
+A construction makes a graph or a tree of one document. It is a generator: it yields the list of calls that it needs
+next, is sent the list of their replies, and returns its result. Each reply is on disk as soon as it is there, so an
+interrupted construction goes on with the calls that have no reply yet.
 """
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
-from tqdm import tqdm
-
-from core.disk import hash_of, read_kept, sealed, unsealed, write_kept
-from core.files import (
-    Busy,
-    InputError,
-    OutOfMemory,
-    append_line,
-    attempt,
-    complete_lines,
-    enough_memory,
-    lock,
-    parse_json,
-    remark,
-)
+from core.command import progress_bar
+from core.disk import hash_of, read_kept, read_rows, write_kept, write_row
+from core.files import InputError, OutOfMemory, attempt, enough_memory, lock, remark
 from core.settings import Settings
 
-
-class Wanted(Exception):
-    """The calls that a construction needs next."""
-
-
-class Memory:
-    """The answers to the calls of one construction, in PATH.summaries if it has a path, until it is done.
-
-    `name` is a hash of all that the answers depend on besides the call; None if that is not known, and nothing may be
-    kept. Only one process may build at PATH.
-    """
-
-    def __init__(self, name: str | None, path: str | Path | None):
-        if path is not None and name is None:
-            raise InputError(f"{path}: a method from outside of the project keeps nothing on disk, because its code is "
-                             "not known; leave the path out")
-        self.name = name
-        self.path = path
-        self.answers = None                                 # hash of a call -> its answer; None before the first call
-        self.held = contextlib.ExitStack()                  # the lock of PATH, from the first call on
-
-    @property
-    def file(self) -> Path:
-        return Path(f"{self.path}.summaries")
-
-    def ask(self, calls: list) -> list:
-        """The answers to calls (values of JSON's types). Raises Wanted with those that nobody has answered yet.
-
-        Busy if another process builds at PATH.
-        """
-        if self.answers is None:
-            self.begin()
-        wanted = [call for call in calls if hash_of(self.name, call) not in self.answers]
-        if wanted:
-            raise Wanted(wanted)
-        return [self.answers[hash_of(self.name, call)] for call in calls]
-
-    def begin(self, wait: bool = False):
-        """Lock PATH, and read the answers of an interrupted construction. What a damaged line held is asked again."""
-        if self.path is not None:
-            self.held.enter_context(lock(self.path, wait))
-        self.answers = {}
-        if self.path is not None:
-            for line in complete_lines(self.file) if self.file.exists() else ():
-                with contextlib.suppress(InputError):
-                    row = unsealed(parse_json(line, self.file, dict), self.file)
-                    self.answers[row["call"]] = row["answer"]
-
-    def keep(self, call, answer):
-        """Write an answer to the disk before returning."""
-        call = hash_of(self.name, call)
-        if self.path is not None:
-            row = sealed({"call": call, "answer": answer})
-            append_line(self.file, json.dumps(row, ensure_ascii=False, allow_nan=False))
-        self.answers[call] = answer
-
-    def done(self, failed: bool = False):
-        """Let others build at PATH. Remove the file, unless what it is for could not be made."""
-        if self.path is not None and not failed and self.file.exists():
-            self.file.unlink()
-        self.held.close()
-
+# --- batches --------------------------------------------------------------------------------------------------------
 
 def batch_rows(settings: Settings, device: str, most: int = 32) -> int:
     """The rows of a batch. Rows round differently in other batches, so the default depends on what is known beforehand.
@@ -119,7 +45,7 @@ class Batches:
         """
         left = sorted(items, key=length, reverse=True)
         alone = 0                                           # items that run alone, because their batch has failed
-        with tqdm(total=len(left), unit="call", leave=False, disable=not progress) as bar:
+        with progress_bar(len(left), "call", desc="building", disable=not progress) as bar:
             while left:
                 longest = max(1, length(left[0]))
                 rows = min(self.rows, len(left), max(1, (self.most or longest * self.rows) // longest))
@@ -154,56 +80,98 @@ class Batches:
         return [found[n] for n in range(len(items))]
 
 
-def kept(path: str | Path | None, wanted: dict, head: dict, build: Callable) -> Callable:
-    """The construction that takes what is at `path`, whose head must say what is `wanted`, or builds and writes it."""
-    def construct(ask):
-        if path is not None and Path(path).exists():
-            return read_kept(path, wanted)
-        content = build(ask)
-        if path is not None:
-            write_kept(path, head, content)
-        return content
+# --- constructions --------------------------------------------------------------------------------------------------
 
-    return construct
+class Construction:
+    """A construction, and what is kept of it at a path: its result, and until then its replies.
 
-
-def together(constructions: list[tuple[Callable, Memory]], batches: Batches, work: Callable,
-             progress: bool = False) -> list:
-    """The results of constructions, each called as construct(ask); an InputError in place of one that failed.
-
-    `work` answers a list of calls in one batch.
+    Calls, replies and the result are values of JSON's types. `of` is all that they depend on. Without a path nothing is
+    kept.
     """
-    results = {}                                            # the number of a construction -> its result
 
-    def run(n: int) -> list:
-        """Call a construction. Returns what it wants next."""
-        construct, memory = constructions[n]
-        try:
-            result = attempt(construct, memory.ask)
-            if not isinstance(result, Busy):
-                results[n] = result
-                memory.done(isinstance(result, InputError))
-        except Wanted as error:
-            return [(n, call) for call in error.args[0]]
-        return []
+    def __init__(self, steps: Generator, path: str | Path | None = None, of: dict | None = None):
+        self.steps = steps
+        self.path = path and Path(path)
+        self.of = of
+        self.calls = None                                   # that it waits for; None before it has begun
+        self.replies = {}                                   # hash of a call -> its reply
+        self.result = None                                  # an InputError if it failed
 
-    with contextlib.ExitStack() as stack:
-        for _, memory in constructions:
-            stack.enter_context(memory.held)
-        while len(results) < len(constructions):
-            left = [n for n in range(len(constructions)) if n not in results]
-            wanted = [item for n in left for item in run(n)]
-            busy = [n for n in left if n not in results]
-            if busy and not wanted:                         # others build the rest; we hold no lock they wait for
-                remark(f"{constructions[busy[0]][1].path}: waiting for another run that builds it")
-                constructions[busy[0]][1].begin(wait=True)
-            for (n, call), answer in batches.run(wanted, lambda item: len(json.dumps(item[1])),
-                                                 lambda items: work([call for _, call in items]), progress):
-                if isinstance(answer, InputError):
-                    results[n] = answer
+    @property
+    def file(self) -> Path:
+        return Path(f"{self.path}.replies")
+
+    def begin(self, locks: contextlib.ExitStack) -> dict | None:
+        """The result, if it is kept. If it is still to build, no other run may until `locks` end.
+
+        InputError if another run is building it, or if a file is damaged or of something else.
+        """
+        if self.path is None:
+            return None
+        if self.of["code"] is None:
+            raise InputError(f"{self.path}: a method from outside of the project keeps nothing on disk, because its "
+                             "code is not known; leave the path out")
+        if not self.path.exists():
+            locks.enter_context(lock(self.path))
+        if self.path.exists():                              # asked again: another run may have built it just now
+            return read_kept(self.path, self.of)
+
+        for row in read_rows(self.file):
+            if row["of"] != hash_of(self.of):
+                raise InputError(f"{self.file}: holds replies for another document, model, settings or code; choose "
+                                 "another name, or remove it")
+            self.replies[row["call"]] = row["reply"]
+        return None
+
+    def open_calls(self) -> list:
+        """The calls that have no reply yet."""
+        return [call for call in self.calls or () if hash_of(call) not in self.replies]
+
+    def keep(self, call, reply):
+        """Write a reply to the disk before returning."""
+        key = hash_of(call)
+        if self.path:
+            write_row(self.file, {"of": hash_of(self.of), "call": key, "reply": reply})
+        self.replies[key] = reply
+
+    def go_on(self) -> dict | None:
+        """Run until a reply is missing, or to the end; only then there is a result."""
+        while not self.open_calls():
+            replies = None if self.calls is None else [self.replies[hash_of(call)] for call in self.calls]
+            try:
+                self.calls = self.steps.send(replies)
+            except StopIteration as end:
+                if self.path:
+                    write_kept(self.path, self.of, end.value)
+                    self.file.unlink(missing_ok=True)
+                return end.value
+        return None
+
+
+def together(constructions: list[Construction], batches: Batches, work: Callable, progress: bool = False) -> list:
+    """The results of constructions; an InputError in place of one that failed. `work` replies to a list of calls."""
+    with contextlib.ExitStack() as locks:
+        for each in constructions:
+            each.result = attempt(each.begin, locks)
+        while left := [each for each in constructions if each.result is None]:
+            for each in left:
+                each.result = attempt(each.go_on)
+            wanted = [(each, call) for each in left if each.result is None for call in each.open_calls()]
+            for (each, call), reply in batches.run(wanted, lambda item: len(json.dumps(item[1])),
+                                                   lambda items: work([call for _, call in items]), progress):
+                if isinstance(reply, InputError):
+                    each.result = reply
                 else:
-                    constructions[n][1].keep(call, answer)
-            for n in busy:
-                if n in results:                            # it failed: another run may build it
-                    constructions[n][1].done(failed=True)
-    return [results[n] for n in range(len(constructions))]
+                    each.keep(call, reply)
+    return [each.result for each in constructions]
+
+
+def alone(steps: Generator, work: Callable):
+    """The result of one construction; work(calls) gives all replies that it waits for."""
+    replies = None
+    while True:
+        try:
+            calls = steps.send(replies)
+        except StopIteration as end:
+            return end.value
+        replies = work(calls)

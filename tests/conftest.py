@@ -13,13 +13,12 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 import hypothesis
 import torch
 from chromium import open_browser
-from oracle import TINY, hugging_face, write_checkpoint
+from oracle import TINY, graph_of, hugging_face, write_checkpoint
 
 import llama
 from core.settings import resolve
 from data import Document
 from llama import Llama
-from pecan import build
 
 # The same examples in every run, so a red test is red again. Other examples: pytest --hypothesis-profile=explore
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -92,7 +91,7 @@ def document():
 
 @pytest.fixture(scope="session")
 def graph(tiny, document, settings):
-    return build(tiny, document, settings)
+    return graph_of(tiny, document, settings)
 
 
 @pytest.fixture(scope="session")

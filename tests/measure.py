@@ -123,7 +123,7 @@ def groups(model: Llama, window: int) -> tuple[int, ...]:
     empty = length_of(summary_prompt(model.tokenizer, []))
     length = length_of(node_line(model.tokenizer, None, text))
     nodes = (window - empty - REPLY) // length
-    summarise(model, [[text] * nodes] * ROWS, REPLY)
+    summarise(model, [[text] * nodes] * ROWS, Settings(window=window, summary_share=REPLY / window))
     tokens = empty + nodes * length
     return ROWS, tokens, ROWS * (tokens + REPLY)
 

@@ -12,7 +12,11 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from core.settings import Settings
+from core.together import alone
+from data import Document
 from llama import Cache, Llama
+from pecan import Graph, build, summarise
 
 TINY = Path(__file__).parents[1] / "tiny"
 T = 512                                        # tokens of a test: eight times the scaling's original context
@@ -49,6 +53,11 @@ def write_checkpoint(folder, seed=0, shard=None, **changes) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / name, folder)
     return Path(folder)
+
+
+def graph_of(model: Llama, document: Document, settings: Settings) -> Graph:
+    """The graph of one document, built alone."""
+    return alone(build(model, document, settings), lambda groups: summarise(model, groups, settings))
 
 
 def hugging_face(folder, dtype="float32", attention="eager") -> PreTrainedModel:

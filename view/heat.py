@@ -29,6 +29,5 @@ def tokens_written(model: Llama, graph: pecan.Graph, node: int, settings: Settin
         return divided
 
     with patch.multiple(pecan, edge_weights=edge_weights, information_points=information_points):
-        limit, _ = pecan.limit_and_room(model.tokenizer, settings)
-        pecan.summarise(model, [[graph.nodes[j].text for j in group]], limit, settings.tree)
+        pecan.summarise(model, [[graph.nodes[j].text for j in group]], settings)
     return dict(zip(points, found, strict=True))

@@ -9,13 +9,20 @@ class Script:
         self.replies = [reply if isinstance(reply, Reply) else said(reply) for reply in replies]
         self.heard = []
         self.limits = []
-        method.say = self.say
+        method.asking = self                                # batches that keep the order of the calls
+        method.replies_to = self.replies_to
 
-    def say(self, texts, limit):
-        self.heard += texts
-        self.limits += [limit] * len(texts)
-        assert len(texts) <= len(self.replies), f"nothing is written down for {texts[-1][-200:]}"
-        return [self.replies.pop(0) for _ in texts]
+    def replies_to(self, calls):
+        self.heard += [text for text, _ in calls]
+        self.limits += [limit for _, limit in calls]
+        assert len(calls) <= len(self.replies), f"nothing is written down for {calls[-1][0][-200:]}"
+        return [self.replies.pop(0) for _ in calls]
+
+    def all(self, items, length, work):
+        return work(items)
+
+    def run(self, items, length, work, progress):
+        return zip(items, work(items))
 
 
 def said(text: str, cut: bool = False) -> Reply:

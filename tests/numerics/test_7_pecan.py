@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 from naive_points import points
-from oracle import ids_and_spans, mean_attention, one_pass, relative, rounding, to_nodes
+from oracle import graph_of, ids_and_spans, mean_attention, one_pass, relative, rounding, to_nodes
 
 import pecan
 from core.files import InputError
 from data import Document
 from encoders.token_mean import TokenMean
 from model.tokenizer import Frame
-from pecan import Graph, Node, Pecan, build, edge_weights, final_scores, length_of, node_line, pack, relevance
+from pecan import Graph, Node, Pecan, edge_weights, final_scores, length_of, node_line, pack, relevance
 
 # --- by hand --------------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
     each bullet and of each node, gives every row of E. Edges are many-to-many."""
     prompts = spy("summary_prompt", pecan)
     replies = spy("information_points", pecan)
-    graph = build(tiny, document, settings)
+    graph = graph_of(tiny, document, settings)
 
     texts, wanted = [], []                                             # of the IPs: their texts, and their rows of E
     first = 0                                                          # id of the first node of the group
@@ -118,9 +118,9 @@ def test_the_smallest_window(tiny, settings):
     smallest = next(window for window in range(512) if prompt + int(window * settings.summary_share) <= window)
     for share, window in ((settings.summary_share, smallest), (1 / 256, 256)):
         enough = replace(settings, summary_share=share, window=window)
-        assert build(tiny, Document("d", [text]), enough).nodes[0].text == text
+        assert graph_of(tiny, Document("d", [text]), enough).nodes[0].text == text
         with pytest.raises(InputError, match="too small"):
-            build(tiny, Document("d", [text]), replace(enough, window=window - 1))
+            graph_of(tiny, Document("d", [text]), replace(enough, window=window - 1))
 
 
 # --- the method as it is run ----------------------------------------------------------------------------------------

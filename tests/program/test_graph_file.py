@@ -1,7 +1,5 @@
-"""What is kept on disk: graphs, summaries of an interrupted construction, vectors; how damage is noticed."""
-import os
+"""What is kept on disk: graphs, replies of an interrupted construction, vectors, answers; how damage is noticed."""
 import random
-import threading
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -12,13 +10,12 @@ from runs import ROOT, table
 
 import core.together
 import pecan
-from core.disk import any_of, node_vectors, read_kept
-from core.files import InputError
-from core.together import Batches, Memory, Wanted, together
+from core.disk import node_vectors, read_kept, read_rows
+from core.files import InputError, lock
 from data import Answer, Document, Prepared, Question
 from encoders.token_mean import TokenMean
-from evaluation.answers import Predictions
-from pecan import Pecan
+from evaluation.answers import Answers
+from pecan import InformationPoint, Pecan, Summary
 from view import ask
 from view.trace import read_searches
 
@@ -33,30 +30,39 @@ def prepare(tiny, settings, document, monkeypatch):
     def call(path, most=99, of=document.passages[:15], builder=tiny, **changes):
         batches = iter(range(most))
 
-        def summarise(model, batch, limit, tree):
+        def summarise(model, batch, settings):
             if next(batches, None) is None:
                 raise SystemExit
-            return [([(f"{id(model)} {limit} {tree} {texts[0][:20]}", [0.0] * (len(texts) - 1) + [1.0]),
-                      ("Theo", [0.0] * len(texts))], 7) for texts in batch]
+            return [Summary([InformationPoint(f"{id(model)} {texts[0][:20]}", [0.0] * (len(texts) - 1) + [1.0]),
+                             InformationPoint("Theo", [0.0] * len(texts))], 7) for texts in batch]
         monkeypatch.setattr(pecan, "summarise", summarise)
         method = Pecan(tiny, TokenMean(tiny), replace(settings, batch=1, **changes), builder)
         return method.prepare(Document("d", of), path)
     return call
 
 
-def test_summaries_of_another_construction_are_not_taken(prepare, document, model, tmp_path):
-    """Of another builder, another document or other settings, interrupted at the same place."""
+def test_a_graph_that_is_there_is_loaded(model, prepare, tmp_path, monkeypatch):
+    """It serves every search. A graph, and replies for one, of another document, builder or construction setting are
+    refused."""
     path = tmp_path / "g.json"
-    prepare(tmp_path / "undisturbed.json")
-    for other in ({"builder": model}, {"of": document.passages[15:]}, {"tree": True}):
-        with pytest.raises(SystemExit):
-            prepare(path, most=2, **other)
-    prepare(path)
-    assert path.read_bytes() == (tmp_path / "undisturbed.json").read_bytes()
+    half = tmp_path / "half.json"
+    built = prepare(path)
+    with pytest.raises(SystemExit):
+        prepare(half, most=2)
+    for other, name in (({"chunk": 31}, "settings"), ({"builder": model}, "model"), ({"of": ["x"]}, "document")):
+        with pytest.raises(InputError, match=f"g.json: is of another {name}"):
+            prepare(path, **other)
+        with pytest.raises(InputError, match="half.json.replies: holds replies for another document, model"):
+            prepare(half, **other)
+
+    monkeypatch.setattr(Path, "unlink", Mock(side_effect=OSError))     # of a folder that is read-only, even if missing
+    for loaded in (prepare(path, most=0), prepare(path, most=0, patience=3, attention=False)):
+        assert (loaded.graph.nodes, loaded.flops) == (built.graph.nodes, built.flops)
+        assert torch.equal(loaded.graph.E, built.graph.E) and torch.equal(loaded.index, built.index)
 
 
 @pytest.mark.parametrize("error", [OSError, InputError])
-def test_a_failure_at_the_end_loses_no_summary(prepare, tmp_path, monkeypatch, error):
+def test_a_failure_at_the_end_loses_no_reply(prepare, tmp_path, monkeypatch, error):
     path = tmp_path / "g.json"
     with monkeypatch.context() as patch:
         patch.setattr(core.together, "write_kept", Mock(side_effect=error("x")))
@@ -66,54 +72,26 @@ def test_a_failure_at_the_end_loses_no_summary(prepare, tmp_path, monkeypatch, e
     assert path.exists()
 
 
-def test_graphs_of_any_code(tiny, settings, tmp_path):
-    """The newest of another code is taken, if there is none of this code; what is built says its own code."""
+def test_a_graph_that_another_run_builds(tiny, settings, tmp_path):
+    """It fails with this reason, and the others go on. What the other run has built meanwhile is taken."""
     method = Pecan(tiny, TokenMean(tiny), settings)
-    method.any_code = True
+    documents = Document("a", ["Tom is here."]), Document("b", ["Ann is here."])
+    paths = tmp_path / "a.json", tmp_path / "b.json"
+    with lock(paths[0]):
+        busy, other = method.prepare_all(documents, paths)
+    assert isinstance(busy, InputError) and "a.json: another run is writing there" in str(busy) and other.texts
+    method.prepare(documents[0], paths[0])
+    with lock(paths[0]):
+        assert method.prepare_all(documents, paths)[0].texts
+
+
+def test_a_method_from_outside_keeps_nothing(tiny, settings, tmp_path):
+    """Nobody knows its code, so another code could take what it has built."""
+    method = type("Mine", (Pecan,), {"__module__": __name__})(tiny, TokenMean(tiny), settings)
     document = Document("d", ["Tom is here."])
-    path = tmp_path / f"{method.file_name(document)}.json"
-    others = [path.with_name(f"{path.stem[:-16]}{code * 16}.json") for code in "abc"]
-    for time, other in zip((1, 3, 2), others):
-        other.write_text("")
-        os.utime(other, (time, time))
-    assert any_of(path) == others[1]
-    method.prepare(document, path)
-    assert any_of(path) == path and read_kept(path)["code"] == method.code()
-
-
-def test_a_graph_that_another_run_builds_is_waited_for(tmp_path):
-    """Others are built meanwhile; one that fails here is left to the other run, which may wait for it. Two runs that
-    share their graphs both get all of them."""
-    path, failing = tmp_path / "g.json", tmp_path / "f.json"
-    other_run = Memory("a", path)
-    with pytest.raises(Wanted):
-        other_run.ask(["?"])
-    done = []
-    constructions = [(lambda ask: ask(["?"]), Memory("a", path)), (lambda ask: ask([0]), Memory("a", failing)),
-                     (lambda ask: done.append("third"), Memory("a", None))]
-    waiting = threading.Thread(target=lambda: done.append(together(
-        constructions, Batches(4), lambda calls: calls if all(calls) else Mock(side_effect=MemoryError)())))
-    waiting.start()
-    waiting.join(1)
-    assert done == ["third"] and waiting.is_alive()
-    with pytest.raises(Wanted):
-        Memory("a", failing).ask(["?"])
-    other_run.done()
-    waiting.join(9)
-    assert done[1][::2] == [["?"], None] and isinstance(done[1][1], InputError) and not list(tmp_path.glob("g.*"))
-
-
-def test_a_graph_that_is_there_is_loaded(model, prepare, tmp_path, monkeypatch):
-    """It serves every search. A graph of another document, builder or construction setting is refused."""
-    path = tmp_path / "g.json"
-    built = prepare(path)
-    monkeypatch.setattr(Path, "unlink", Mock(side_effect=OSError))     # of a folder that is read-only, even if missing
-    for loaded in (prepare(path, most=0), prepare(path, most=0, patience=3, attention=False)):
-        assert (loaded.graph.nodes, loaded.flops) == (built.graph.nodes, built.flops)
-        assert torch.equal(loaded.graph.E, built.graph.E) and torch.equal(loaded.index, built.index)
-    for other, name in (({"chunk": 31}, "settings"), ({"builder": model}, "model"), ({"of": ["x"]}, "document")):
-        with pytest.raises(InputError, match=f"g.json: is of another {name}"):
-            prepare(path, **other)
+    assert method.prepare(document).texts and method.file_name(document) is None
+    with pytest.raises(InputError, match="g.json: a method from outside of the project keeps nothing"):
+        method.prepare(document, tmp_path / "g.json")
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
@@ -139,15 +117,18 @@ def damages(content: bytes):
             yield b"".join([*lines[:n], line, *lines[n + 1:]])
 
 
-def test_what_a_damaged_file_gives_was_there_or_is_refused_in_one_line(tmp_path):
-    """A graph, a trace of a search in it, and predictions."""
+def test_what_a_damaged_file_gives_was_there_or_is_refused_in_one_line(prepare, tmp_path):
+    """A graph, replies of an interrupted construction, a trace of a search, and answers."""
     files = {tmp_path / "g.json": lambda path: [read_kept(path)], tmp_path / "t.jsonl": read_searches,
-             tmp_path / "p.jsonl": lambda path: Predictions(path).rows.values()}
-    graph, trace, predictions = files
+             tmp_path / "half.json.replies": read_rows,
+             tmp_path / "r" / "p.jsonl": lambda path: Answers(path, {"code": "a"}).rows.values()}
+    graph, trace, _, answers = files
     ask.ask([str(ROOT / "tiny" / "story.txt"), "When did Selma move?", "--device", "cpu", "--graph", str(graph),
              "--trace", str(trace)])
-    Predictions(predictions).add(Document("d", ["x"]), Question("q", "Who?", ["a"]), Prepared([]),
-                                 Answer("a", [], 1, 1), None)
+    with pytest.raises(SystemExit):
+        prepare(tmp_path / "half.json", most=2)
+    Answers(answers, {"code": "a"}).add(Document("d", ["x"]), Question("q", "Who?", ["a"]), Prepared([]),
+                                        Answer("a", [], 1, 1), None)
     for path, read in files.items():
         content = path.read_bytes()
         good = [*read(path)]
@@ -163,14 +144,9 @@ def test_what_a_damaged_file_gives_was_there_or_is_refused_in_one_line(tmp_path)
         path.write_bytes(content)
 
 
-def test_damaged_vectors_and_summaries_are_made_again(prepare, tmp_path):
+def test_damaged_vectors_are_made_again(prepare, tmp_path):
     path = tmp_path / "g.json"
-    summaries = tmp_path / "g.json.summaries"
-    with pytest.raises(SystemExit):
-        prepare(path, most=3)
-    kept = summaries.read_bytes()
     built = prepare(path)
-    graph = path.read_bytes()
     vectors, = tmp_path.glob("*.vectors")
     content = vectors.read_bytes()
     at = content.index(b'"note":"') + 8                       # of the FLOPs
@@ -178,11 +154,6 @@ def test_damaged_vectors_and_summaries_are_made_again(prepare, tmp_path):
         vectors.write_bytes(damaged)
         again = prepare(path, most=0)
         assert torch.equal(again.index, built.index) and again.flops == built.flops
-    for damaged in damages(kept):
-        path.unlink()
-        summaries.write_bytes(damaged)
-        prepare(path)
-        assert path.read_bytes() == graph
 
 
 # The folder, the encoder, the texts, and whether their vectors are computed.

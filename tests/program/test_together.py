@@ -50,17 +50,18 @@ def test_documents_that_share_batches_equal_documents_alone(method, documents, a
 
 
 def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path, monkeypatch):
-    """Though a line of each file is torn, no group is summarised twice. What is left on disk are graphs and vectors."""
+    """Though the last line of each file is torn, no group is summarised twice. What is left on disk are graphs and
+    vectors."""
     summarise = pecan.summarise
     paths = [tmp_path / f"{document.id}.json" for document in documents]
     made = []
 
-    def once(model, batch, limit, tree):
+    def once(model, batch, settings):
         if once.done:
             raise KeyboardInterrupt
         once.done = True
         made.extend(map(tuple, batch))
-        return summarise(model, batch, limit, tree)
+        return summarise(model, batch, settings)
 
     monkeypatch.setattr(pecan, "summarise", once)
     for kills in range(40):
@@ -69,8 +70,8 @@ def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path, mo
             prepared = method(4).prepare_all(documents, paths)
             break
         except KeyboardInterrupt:
-            for summaries in tmp_path.glob("*.summaries"):
-                with summaries.open("a") as torn:
+            for replies in tmp_path.glob("*.replies"):
+                with replies.open("a") as torn:
                     torn.write('["half a li')
     assert_equal(prepared, alone)
     assert kills > 4 and len(made) == len({*made})
