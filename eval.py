@@ -26,9 +26,8 @@ from core.command import make_parser, parse_options, shown, user_errors
 from core.files import InputError, lock, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
-from evaluation.answers import set_aside
 from evaluation.datasets import Dataset
-from evaluation.methods import METHODS, TABLES, Run, plan, settle
+from evaluation.methods import METHODS, TABLES, Run, plan
 from evaluation.models import add_model_options, unloaded
 from evaluation.runner import Runner
 from evaluation.team import Team
@@ -58,9 +57,8 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--dragon", nargs=2, metavar=("QUESTIONS", "PASSAGES"),
                         help="Dragon's two encoders (default: the mean of the model's own embeddings)")
     parser.add_argument("--scorer", metavar="DIR", help="checkpoint of LongLLMLingua's scorer (default: the model)")
-    parser.add_argument("--top", type=int, help="how much the rows with an X read: Top-X methods (default: the paper's "
-                                                "number, or the number that costs as much as PECAN), and PECAN without "
-                                                "progress control in Table 3")
+    parser.add_argument("--top", type=int, help="how much the rows with an X read: Top-X methods, and PECAN without "
+                                                "progress control in Table 3 (default: the paper's number on its data)")
     parser.add_argument("--dry-run", action="store_true", help="print what the run would cost, and stop; with --table "
                                                                "A4, at the paper's lengths, next to its figures")
     parser.add_argument("--score", nargs="+", metavar="FILE", help="score files of predictions, without a model")
@@ -68,7 +66,6 @@ def parse(argv) -> argparse.Namespace:
     parser.add_argument("--output", default="results", metavar="DIR",
                         help="folder of predictions, graphs and results (default: %(default)s)")
     parser.add_argument("--graphs", metavar="DIR", help="folder of the graphs (default: OUTPUT/graphs)")
-    parser.add_argument("--overwrite", action="store_true", help="answer all questions again; old answers are renamed")
     parser.add_argument("--pictures", action="store_true",
                         help="draw Figure 3 (--table nodes) or 4 (patience) in the output folder (needs matplotlib)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of a table")
@@ -149,16 +146,14 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
         name = run.dataset.name
         done = results[name]["runs"]
         try:
-            rows, setup, reasons = runner.do(settle(run, done.get("pecan")))
+            rows, setup, reasons = runner.do(run)
         except InputError as error:
-            failures.append(f"{run.row.label} on {name}: {error}")
-            continue
-
+            reasons = [error]
+        else:
+            if run.row.name == "pecan":
+                pecan[name] = rows
+            done[run.row.name] = {"label": run.row.label, "setup": setup} | metrics.summary(rows, pecan.get(name))
         failures += [f"{run.row.label} on {name}: {reason}" for reason in reasons]
-        if run.row.name == "pecan":
-            pecan[name] = rows
-        label = run.row.label + (" (--any-code)" if setup.get("graphs of any code") else "")
-        done[run.row.name] = {"label": label, "setup": setup} | metrics.summary(rows, pecan.get(name))
 
     if runs and not any(entry["runs"] for entry in results.values()):
         raise InputError(failures[0])
@@ -177,6 +172,9 @@ def main(argv=None) -> int:
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one, "
                          "each with its own --output")
     runs = plan(args, datasets)
+    for dataset in datasets:
+        planned = [run.row.name for run in runs if run.dataset is dataset]
+        results[dataset.name]["needs --top"] = {row.name: row.label for row in args.rows if row.name not in planned}
     if args.dry_run and args.table == "A4":
         output(args, *cost.at_published_lengths(read_config(locate(args.model))), cost.PUBLISHED)
         return 0
@@ -189,8 +187,6 @@ def main(argv=None) -> int:
         team.first(lambda: held.enter_context(lock(Path(args.output) / "results")))
         if team.rank == 0:
             print(*datasets, sep="\n", file=sys.stderr)
-        if args.overwrite:
-            team.first(lambda: set_aside(runs))
         failures = do_all(runs, Runner(team), results)
         if args.table == "A3":
             _, tokenizer = unloaded(args.model)
@@ -202,5 +198,5 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(user_errors(main, "; finished answers are kept, and the same command without --overwrite continues "
-                               "(other settings need another --output)"))
+    sys.exit(user_errors(main, "; finished answers are kept, and the same command continues (other settings or "
+                               "code need another --output)"))

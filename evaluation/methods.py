@@ -1,7 +1,6 @@
 """Every method that can be run, the rows of every table, and the runs that a command line asks for.
 
-To register a baseline of your own, add its Row to OWN. Runs are planned before weights are loaded, except for one
-number: how much a run reads may depend on PECAN's run, and `settle` sets this number after it.
+To register a baseline of your own, add its Row to OWN. Runs are planned before weights are loaded.
 """
 import argparse
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from baselines.bm25 import BM25
-from baselines.common import scaled
 from baselines.dense import Dense
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
@@ -23,10 +21,9 @@ from core.files import InputError, read_json
 from core.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
 from evaluation import paper
 from evaluation.datasets import Dataset
-from evaluation.models import chosen_settings, unloaded
-from llama import flops_of, length_of
+from evaluation.models import chosen_settings
 from model.checkpoint import locate, read_config
-from pecan import Pecan, answer_turn, node_line, question_prompt
+from pecan import Pecan
 
 # --- rows -----------------------------------------------------------------------------------------------------------
 
@@ -41,9 +38,8 @@ class Row(NamedTuple):
     name: str                     # for --method and for the file of answers
     label: str                    # as in the paper's tables
     make: Callable = pecan_of     # (Models, Run) -> data.Method
-    top_k: int | str | None = None       # how many texts are read (None: the method decides); "X": see `settle`
-    paper_x: dict = {}            # data set -> the paper's X
-    tokens: int | None = None     # of one of the X texts, before scaling; None: the X texts are PECAN's nodes
+    top_k: int | str | None = None       # how many texts are read (None: the method decides); "X": see paper_x
+    paper_x: dict = {}            # data set -> the paper's X; elsewhere --top says it
     paper: dict = {}              # the paper's settings for this row; options win
     changes: dict = {}            # settings that no option changes
     checkpoints: dict = {}        # instead of the command line's (Table 2)
@@ -53,15 +49,15 @@ PECAN = Row("pecan", "PECAN")
 WHOLE = Row("whole", "whole document", lambda models, run: Whole(models.model, run.settings),
             paper={"window": WHOLE_DOCUMENT})
 GARLIC = Row("garlic", "GARLIC", changes={"confidence": 0.5})    # it has no t_p: the likelier word decides
-CHUNKS = {"paper_x": paper.TOP_X["chunks"], "tokens": 300}
+CHUNKS = paper.TOP_X["chunks"]
 TOP_5 = (
-    Row("bm25", "BM25 Top-5", lambda models, run: BM25(models.model, run.settings, run.top_k), 5, **CHUNKS),
+    Row("bm25", "BM25 Top-5", lambda models, run: BM25(models.model, run.settings, run.top_k), 5, CHUNKS),
     Row("sbert", "SBERT Top-5", lambda models, run: Dense(models.model, models.encoder, models.encoder, run.settings,
-                                                          run.top_k), 5, **CHUNKS),
+                                                          run.top_k), 5, CHUNKS),
     Row("dragon", "Dragon Top-5", lambda models, run: Dense(models.model, models.question_tower, models.passage_tower,
-                                                            run.settings, run.top_k), 5, **CHUNKS),
+                                                            run.settings, run.top_k), 5, CHUNKS),
     Row("raptor-ct", "RAPTOR-CT Top-5", lambda models, run: Raptor(models.model, models.encoder, run.settings,
-                                                                   run.top_k), 5, paper.TOP_X["nodes"], 100),
+                                                                   run.top_k), 5, paper.TOP_X["nodes"]),
 )
 TABLE_1 = (
     *TOP_5[:3],
@@ -100,12 +96,15 @@ def pairs(model: str, searchers: list[str]) -> tuple[Row, ...]:
     def name_of(checkpoint):             # the last part of a folder's or repository's name, without a @revision
         return Path(checkpoint if Path(checkpoint).is_dir() else checkpoint.partition("@")[0]).name
 
+    def file_of(checkpoint):             # "x.1" would be the answers of process 1 of "x"
+        return name_of(checkpoint).replace(".", "_")
+
     if not searchers:
         raise InputError("--table 2 compares models: name the others with --searcher DIR")
-    if len({*map(name_of, (model, *searchers))}) <= len(searchers):
+    if len({*map(file_of, (model, *searchers))}) <= len(searchers):
         raise InputError(f"--table 2: two of {' '.join((model, *searchers))} have the same name; rename a folder")
     built = [(model, model), *((builder, searcher) for searcher in searchers for builder in (searcher, model))]
-    return tuple(Row("pecan" if searcher == model else f"pecan-{name_of(builder)}-{name_of(searcher)}",
+    return tuple(Row("pecan" if searcher == model else f"pecan-{file_of(builder)}-{file_of(searcher)}",
                      f"{name_of(builder)} + {name_of(searcher)}",
                      checkpoints={"model": searcher, "builder": None if builder == searcher else builder})
                  for builder, searcher in built)
@@ -137,15 +136,16 @@ class Run(NamedTuple):
     options: argparse.Namespace          # the command line's, with the row's checkpoints
     settings: Settings
     construction: Settings | None        # the builder's, if another model builds the graphs
-    top_k: int | str | None              # as the row's; "X" is still open
+    top_k: int | None                    # as the row's, X settled
     file: Path                           # of the answers
     graphs: Path                         # folder of the documents' graphs and trees
 
 
 def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
-    """The runs of a command line's rows, PECAN's first, because others may depend on its cost.
+    """The runs of a command line's rows, PECAN's first, because others are compared with it.
 
-    InputError for a wrong checkpoint or setting: it is found now, not after hours.
+    Left out are rows with an X that neither --top nor the paper gives; InputError if no other is left. InputError for a
+    wrong checkpoint or setting, too: it is found now, not after hours.
     """
     for checkpoint in (args.encoder, args.scorer, *(args.dragon or ())):
         if checkpoint:
@@ -165,39 +165,12 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
             settings, construction = (name and resolve(locate(name), read_config(locate(name)).max_length, *sources)
                                       for name in (options.model, options.builder))
 
-            top_k = args.top or row.paper_x.get(dataset.name, "X") if row.top_k == "X" else row.top_k
+            top_k = args.top or row.paper_x.get(dataset.name) if row.top_k == "X" else row.top_k
+            if row.top_k == "X" and top_k is None:
+                continue
             output = Path(args.output)
             runs.append(Run(dataset, row, options, settings, construction, top_k,
                             output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs")))
+    if args.rows and not runs:
+        raise InputError(f"{args.rows[0].name} needs --top: the paper gives its X for {', '.join(paper.DATASETS)} only")
     return runs
-
-
-def settle(run: Run, pecan: dict | None) -> Run:
-    """The run with its X, if neither --top nor the paper gave it; `pecan` is the summary of PECAN's run on these data.
-
-    A Top-X search costs as much as a PECAN search or a little more, as in the paper (Table 1 and its caption): X is the
-    least number of full chunks, or of RAPTOR's full nodes, whose prompt costs at least that. (With Llama-3.1's
-    tokenizer the paper's TFLOPs give the paper's X on all four data sets; of RAPTOR's nodes they give 20, 40, 10, 20
-    instead of 20, 42, 12, 22.) Without progress control, X is PECAN's mean number of nodes; the paper chose its number
-    in the same way.
-
-    X is part of the file's name, because it changes with the number of documents. InputError if PECAN was not run.
-    """
-    if run.top_k != "X":
-        return run
-    if pecan is None:
-        raise InputError(f"{run.row.label} depends on PECAN's run, which gave no result: run PECAN too, or choose X "
-                         "with --top")
-
-    if run.row.tokens:
-        config, tokenizer = unloaded(run.options.model)
-        line = length_of(node_line(tokenizer, None, "")) + scaled(run.row.tokens, run.settings)
-        turn = answer_turn(tokenizer, 0, run.settings.again("?"))
-        tokens = length_of([*question_prompt(tokenizer, ""), *turn]) + line
-        x = 1
-        while flops_of(config, tokens, tokens) < pecan["flops"]:
-            tokens += line
-            x += 1
-    else:
-        x = round(pecan["nodes"])
-    return run._replace(top_k=x, file=run.file.with_stem(f"{run.file.stem}-{x}"))

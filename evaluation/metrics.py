@@ -12,6 +12,7 @@ import numpy as np
 
 from core.files import TEXT, TEXTS, InputError, check_values
 from data import json_lines
+from evaluation.answers import OPTIONS, answer_files, key_of
 from evaluation.layouts import check_options, task_of
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
@@ -68,9 +69,6 @@ def option_of(prediction: str, options: list[str]) -> int | None:
         if found:
             return letters.index(found[1])
     return None
-
-
-OPTIONS = ("options", "gold")                                    # their fields in a row
 
 
 def accuracy(rows: list[dict]) -> dict:
@@ -131,11 +129,6 @@ def with_interval(name: str, values: list[float]) -> dict:
     return {name: mean(values), f"{name}_interval": interval(values)}
 
 
-def key_of(row: dict) -> tuple[str, str]:
-    """The key of a row's question: two documents may have a question of the same id, as in Qasper."""
-    return row["document"], row["id"]
-
-
 def difference(rows: list[dict], others: list[dict]) -> dict | None:
     """Mean F1 of `rows` minus mean F1 of `others`, in points, with its 95 % interval; None if they share no question.
 
@@ -194,7 +187,8 @@ def summary(rows: list[dict], pecan: list[dict] | None = None) -> dict:
 
 
 def read_predictions(path: str | Path) -> list[dict]:
-    """Rows with prediction and answers, from a file of this project or of LongBench (`pred`).
+    """Rows with prediction and answers, from a file of this project, with those of its other processes, or of LongBench
+    (`pred`).
 
     InputError names the first line without them, or with impossible options. A LongBench file must be of an English
     question answering task, which is its name, or the end of FILE:TASK.
@@ -204,10 +198,11 @@ def read_predictions(path: str | Path) -> list[dict]:
     if not Path(path).exists() and ":" in str(path):
         path, _, task = str(path).rpartition(":")
 
-    for number, row in json_lines(Path(path)):
+    lines = [(file, *line) for file in answer_files(path) or [Path(path)] for line in json_lines(file)]
+    for file, number, row in lines:
         if "pred" in row:
             task_of(task)
-        row, where = {"prediction": row.get("pred")} | row, f"{path}, line {number}: "
+        row, where = {"prediction": row.get("pred")} | row, f"{file}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{where}not a prediction with its answers: ")
         if None not in map(row.get, OPTIONS):
             try:

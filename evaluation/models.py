@@ -51,8 +51,6 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--without", choices=[*WITHOUT], action="append", default=[],
                         help="an ablation of section 4.2; may be given twice")
 
-    parser.add_argument("--any-code", action="store_true",
-                        help="take kept graphs, whichever version of the code has built them")
     parser.add_argument("--device", default="auto", help="cuda, mps or cpu (default: the first one available)")
     parser.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or float64 (default: as stored on "
                                                         "cuda, float32 elsewhere)")

@@ -1,163 +1,118 @@
-"""Carries out planned runs document by document: models are loaded, documents prepared, their questions answered."""
+"""Carries out a row of a table: models are loaded, documents prepared, their questions answered."""
 import argparse
 import sys
-from collections import ChainMap, Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
 from core.code import code_of_method
-from core.disk import any_of, of_any_code
+from core.command import progress_bar
 from core.files import InputError, enough_memory
-from data import Document, Method
-from evaluation.answers import Predictions, claim_file
+from data import Answer, Document, Method, Prepared, Question
+from evaluation.answers import Answers
 from evaluation.methods import Run
 from evaluation.models import Models, warn_if_unknown
 from evaluation.team import Team
-from pecan import Pecan
 
 
 class Runner:
-    """Carries out runs; the models and the method of the last one stay in memory."""
+    """Carries out runs; the models of the last one stay in memory."""
 
     def __init__(self, team: Team):
         self.team = team
-        self.models = self.method = None
-
-    def make(self, run: Run) -> dict:
-        """Load the models and make the method. Returns its setup, which all answers in a file share.
-
-        The setup has the fingerprint of each model that the method holds, and settings. Batch, device and number of
-        documents may differ.
-        """
-        options = argparse.Namespace(**vars(run.options) | {"device": self.team.device(run.options.device)})
-        if self.models is None or self.models.options != options:
-            self.models = self.method = None                      # free them before others are loaded
-        with enough_memory():
-            self.models = self.models or Models(options)
-            self.method = method = run.row.make(self.models, run)
-
-        # All models and plain values of a method count, so a new attribute of a method begins new answers.
-        used = {name: part.fingerprint for name, part in vars(method).items() if hasattr(part, "fingerprint")}
-        plain = {name: value for name, value in vars(method).items() if isinstance(value, (bool, int, float, str))}
-        setup = used | {"code": code_of_method(type(method)), "made with": plain, **method.settings.answer_settings()}
-        method.any_code = options.any_code
-        if isinstance(method, Pecan):
-            setup["construction"] = method.construction.construction_settings()
-        if type(method).identity is not Method.identity:
-            setup["graphs of any code"] = method.any_code
-        return setup
+        self.models = None
 
     def do(self, run: Run) -> tuple[list[dict], dict, list[str]]:
-        """Answer the open questions. Returns the rows of all answers, their setup, and why answers are missing.
+        """Answer the open questions; the processes share the documents, and meet at the end.
 
-        Raises InputError if nothing was answered.
+        Returns the rows of all answers, their setup, and why answers are missing. InputError if nothing was answered.
         """
-        team = self.team
-        setup = team.each(lambda: self.make(run))[0]
-        if team.rank == 0:
-            warn_if_unknown(self.models.model, run.dataset.documents[0])
-        setup = team.first(lambda: claim_file(run.file, setup))
-        run.graphs.mkdir(parents=True, exist_ok=True)
-
-        # All processes read the answers on disk before one of them writes.
-        predictions = Predictions(run.file, team.rank)
-        team.first(lambda: None)
-        documents = run.dataset.documents[team.rank::team.size]
-        outcomes = team.each(lambda: answer_all(self.method, documents, predictions, run, team.rank == 0))
-        failed = ChainMap(*(failed for failed, _ in outcomes))
-        graphs = sum((graphs for _, graphs in outcomes), Counter())
-        if graphs and team.rank == 0:
-            unused = f"; {graphs['unused']} that another code has built are unused" if graphs["unused"] else ""
-            said = f"{graphs['taken']} taken, {graphs['built']} built{unused}"
-            print(f"{run.dataset.name}: {run.row.label}: graphs: {said}", file=sys.stderr)
-        answered = team.first(lambda: predictions.finish(run.dataset.questions))
+        shares = self.team.each(lambda: self.share(run))
+        answered = {key: row for rows, _, _ in shares for key, row in rows.items()}
+        failed = {key: reason for _, _, reasons in shares for key, reason in reasons.items()}
 
         # In the order of the data. Several questions may share a reason, such as a failed document: it is given once.
-        reasons = list(dict.fromkeys(failed.get(key, f"{run.file}: answers have vanished during the run; run it again")
-                                     for key in run.dataset.questions if key not in answered))
         rows = [answered[key] for key in run.dataset.questions if key in answered]
+        reasons = list(dict.fromkeys(failed[key] for key in run.dataset.questions if key in failed))
         if not rows:
             raise InputError(reasons[0])
         if all(row["counts"].get("thinking") for row in rows):
             raise InputError("every reply ends inside its thought, so nothing is answered; take a checkpoint that "
                              "answers at once")
-        return rows, setup, reasons
+        return rows, shares[0][1], reasons
+
+    def share(self, run: Run) -> tuple[dict, dict, dict]:
+        """Do this process's share: every size-th document.
+
+        Returns all answers that are known then, {key of the question: row}, their setup, and {key: why it has none}.
+        """
+        method = self.make(run)
+        setup = {"code": code_of_method(type(method)), "top_k": run.top_k} | method.setup()
+        answers = Answers(run.file, setup, self.team.rank)
+        run.graphs.mkdir(parents=True, exist_ok=True)
+        title = f"{run.dataset.name}: {run.row.label}"
+        first = self.team.rank == 0
+        if first:
+            print(f"{title}: {found(method, answers, run)} found", file=sys.stderr)
+            warn_if_unknown(self.models.model, run.dataset.documents[0])
+
+        left = []                                                 # documents, each with its open questions
+        for document in run.dataset.documents[self.team.rank::self.team.size]:
+            questions = [question for question in document.questions if not answers.holds(document, question)]
+            left += [(document, questions)] if questions else []
+
+        failed = {}
+        total = sum(len(questions) for _, questions in left)
+        with progress_bar(total, "question", desc=title, disable=not first) as bar:
+            for document, question, prepared, answer in answers_of(method, left, run.graphs, first):
+                if isinstance(answer, InputError):
+                    failed[document.id, question.id] = str(answer)
+                else:
+                    answers.add(document, question, prepared, answer, method.file_name(document))
+                bar.update()
+        return answers.rows, answers.setup, failed
+
+    def make(self, run: Run) -> Method:
+        """Load the models, unless they are in memory, and make the method."""
+        options = argparse.Namespace(**vars(run.options) | {"device": self.team.device(run.options.device)})
+        if self.models is None or self.models.options != options:
+            self.models = None                                    # free them before others are loaded
+        with enough_memory():
+            self.models = self.models or Models(options)
+            return run.row.make(self.models, run)
 
 
-def answer_all(method: Method, documents: list[Document], predictions: Predictions, run: Run,
-               shown: bool) -> tuple[dict[tuple, str], Counter]:
-    """Answer the open questions. Returns why others have no answer, by their keys, and what became of graphs.
-
-    As many documents run together as a batch has rows. If a document cannot be prepared, its questions stay open. A
-    full disk ends the run.
-    """
-    left = [(document, [question for question in document.questions if not predictions.holds(document, question)])
-            for document in documents]
-    left = [(document, questions) for document, questions in left if questions]
-
-    failed = {}
-    graphs = Counter()                                            # taken, built, unused
-    progress = Progress(run, len(documents), shown)
-    progress.add(len(documents) - len(left))
-    for first in range(0, len(left), method.batches.rows):
-        some, questions = zip(*left[first:first + method.batches.rows])
-        paths = [graph_path(method, document, run.graphs) for document in some]
-        kept = [path for path in paths if path]
-        taken = sum(path.exists() for path in kept)
-
-        progress.begin(some)
-        prepared = method.prepare_all(some, paths, not progress.bar.disable)
-        graphs["taken"] += taken
-        graphs["built"] += sum(path.exists() for path in kept) - taken
-        graphs["unused"] += sum(other != path for path in kept for other in of_any_code(path))
-        asked = []                                                # (index in `some`, question)
-        for n, document in enumerate(some):
-            if isinstance(prepared[n], InputError):
-                reason = f"document {document.id}, questions left {len(questions[n])}: {prepared[n]}"
-                failed |= dict.fromkeys(((document.id, question.id) for question in questions[n]), reason)
-                progress.add(1)
-            else:
-                asked += [(n, question) for question in questions[n]]
-
-        waiting = Counter(n for n, _ in asked)
-        for k, answer in method.answer_all([(prepared[n], question.text) for n, question in asked]):
-            n, question = asked[k]
-            if isinstance(answer, InputError):
-                failed[some[n].id, question.id] = f"question {question.id} of document {some[n].id}: {answer}"
-            else:
-                predictions.add(some[n], question, prepared[n], answer, paths[n] and paths[n].stem)
-            waiting[n] -= 1
-            progress.add(waiting[n] == 0)
-
-    progress.bar.close()
-    return failed, graphs
+def found(method: Method, answers: Answers, run: Run) -> str:
+    """How many answers and graphs were there before this run, in words."""
+    said = f"{sum(key in answers.rows for key in run.dataset.questions)} of {len(run.dataset.questions)} answers"
+    paths = [graph_path(method, document, run.graphs) for document in run.dataset.documents]
+    return f"{said}, {sum(path.exists() for path in paths)} of {len(paths)} graphs" if all(paths) else said
 
 
 def graph_path(method: Method, document: Document, folder: Path) -> Path | None:
     """Where a document's graph is, or will be; None if the method keeps none."""
     name = method.file_name(document)
-    path = name and folder / f"{name}.json"
-    return any_of(path) if path and method.any_code else path
+    return name and folder / f"{name}.json"
 
 
-class Progress:
-    """Counts the documents that are done: a bar in a terminal, and a line for each where nobody sees a bar."""
+def answers_of(method: Method, left: list[tuple[Document, list[Question]]], graphs: Path, progress: bool
+               ) -> Iterator[tuple[Document, Question, Prepared | None, Answer | InputError]]:
+    """Answer the questions that are left. As many documents run together as a batch has rows.
 
-    def __init__(self, run: Run, documents: int, shown: bool):
-        self.what = f"{run.dataset.name}: {run.row.label}"
-        self.documents = documents
-        self.done = 0
-        self.lines = shown and not sys.stderr.isatty()
-        self.bar = tqdm(total=documents, desc=self.what, leave=False, disable=not shown or self.lines)
+    An InputError says why a question has no answer. A full disk ends the run.
+    """
+    for first in range(0, len(left), method.batches.rows):
+        documents, questions = zip(*left[first:first + method.batches.rows])
+        paths = [graph_path(method, document, graphs) for document in documents]
+        asked = []
+        for n, prepared in enumerate(method.prepare_all(documents, paths, progress)):
+            if isinstance(prepared, InputError):
+                error = InputError(f"document {documents[n].id}, questions left {len(questions[n])}: {prepared}")
+                yield from ((documents[n], question, None, error) for question in questions[n])
+            else:
+                asked += [(documents[n], question, prepared) for question in questions[n]]
 
-    def begin(self, documents: list[Document]):
-        """Say which documents are prepared together, which may take long."""
-        if self.lines:
-            print(f"{self.what}: documents {documents[0].id} to {documents[-1].id} begun", file=sys.stderr)
-
-    def add(self, count: int):
-        self.bar.update(count)
-        self.done += count
-        if self.lines and count:
-            print(f"{self.what}: {self.done} of {self.documents} documents", file=sys.stderr)
+        for n, answer in method.answer_all([(prepared, question.text) for _, question, prepared in asked]):
+            document, question, prepared = asked[n]
+            if isinstance(answer, InputError):
+                answer = InputError(f"question {question.id} of document {document.id}: {answer}")
+            yield document, question, prepared, answer

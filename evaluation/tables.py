@@ -1,8 +1,9 @@
 """The tables and figures of the paper: measured results next to published ones.
 
-Results are data set -> {"runs": name of a run -> its summary}; for Table A3, data set -> {"lengths": ...}. A run that
-failed is missing. "not run": not measured. "none": no such number exists. "-": does not apply to this run. Scores are
-percentages with 95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
+Results are data set -> {"runs": name of a run -> its summary, "needs --top": name -> label of rows that lack their X};
+for Table A3, data set -> {"lengths": ...}. A run that failed is missing. "not run": not measured. "none": no such
+number exists. "-": does not apply to this run. Scores are percentages with 95 % bootstrap intervals. FLOPs are counted;
+K M G T are powers of 1000.
 """
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ from evaluation import paper
 from evaluation.methods import TABLES
 
 NOT_RUN = "not run"
+NEEDS_TOP = "needs --top"
 NONE = "none"
 
 # --- cells ----------------------------------------------------------------------------------------------------------
@@ -56,9 +58,9 @@ COLUMNS |= {"FLOPs": COLUMNS["FLOPs/query"], "graph": COLUMNS["FLOPs/document"],
             "diff": lambda run: difference(run).split(" ")[0]}
 
 
-def cells(run: dict | None, columns: list[str]) -> list[str]:
+def cells(run: dict | None, columns: list[str], missing: str = NOT_RUN) -> list[str]:
     """The cells of a run's summary (None: it was not run)."""
-    return [NOT_RUN if run is None else COLUMNS[column](run) for column in columns]
+    return [missing if run is None else COLUMNS[column](run) for column in columns]
 
 
 # --- printed form ---------------------------------------------------------------------------------------------------
@@ -80,13 +82,13 @@ def as_text(title: str, header: list[str], rows: list[list[str]]) -> str:
 def tables_of(table: str | None, results: dict) -> list[str]:
     """The tables of --table (None: a run without it). Data sets of the paper that were not run come last."""
     if table is None:
-        return [overview(dataset, entry["runs"]) for dataset, entry in results.items() if entry["runs"]]
+        return [overview(dataset, entry) for dataset, entry in results.items() if entry["runs"]]
     others = {"patience": (), "systems": (*paper.DATASETS, *paper.OTHER_DATASETS)}         # Figure 4 has no numbers
     datasets = dict.fromkeys([*results, *others.get(table, paper.DATASETS)])
     if table == "A3":
         return [table_a3(datasets, results)]
     show = {"A4": table_a4, "nodes": nodes}.get(table, lambda *of: compared(table, *of))
-    return [show(dataset, results.get(dataset, {"runs": {}})["runs"]) for dataset in datasets]
+    return [show(dataset, results.get(dataset, {"runs": {}, NEEDS_TOP: {}})) for dataset in datasets]
 
 
 def remarks(results: dict, question_again: bool | None) -> list[str]:
@@ -107,12 +109,15 @@ def remarks(results: dict, question_again: bool | None) -> list[str]:
     return found
 
 
-def overview(dataset: str, runs: dict) -> str:
+def overview(dataset: str, entry: dict) -> str:
     """The runs, without the paper's figures."""
+    runs = entry["runs"]
     columns = ["F1", "95 %", "ROUGE-L", "nodes", "FLOPs", "graph", "cut", "n", "diff"]
     if any("accuracy" in run for run in runs.values()):
         columns.insert(2, "accuracy")
-    return as_text(dataset, ["method", *columns], [[run["label"], *cells(run, columns)] for run in runs.values()])
+    rows = [[run["label"], *cells(run, columns)] for run in runs.values()]
+    rows += [[label, *cells(None, columns, NEEDS_TOP)] for label in entry[NEEDS_TOP].values()]
+    return as_text(dataset, ["method", *columns], rows)
 
 
 # --- one table for each data set ------------------------------------------------------------------------------------
@@ -136,23 +141,25 @@ PUBLISHED = {"published F1": "{0.f1:.1f}", "ROUGE-L": "{0.rouge_l:.1f}", "FLOPs"
              "ratio": "{0.ratio:.2f}x", "published": "{0[0]}", "on": "{0[1]}", "by": "{0[2]}"}
 
 
-def compared(table: str, dataset: str, runs: dict) -> str:
+def compared(table: str, dataset: str, entry: dict) -> str:
     """A table of COMPARED: a row for each run that belongs there, next to the paper's figures.
 
     Rows that only the paper has come last: in Table 2 the pairs of models that were not run.
     """
+    runs = entry["runs"]
     title, head, *columns, figures = COMPARED[table]
     measured, published = (names.split(", ") for names in columns)
     fixed = TABLES[table][0]
     labels = {} if callable(fixed) else {row.name: row.label for row in fixed}
     labels |= {name: run["label"] for name, run in runs.items()}
-    known = {name: re.sub("Meta-|-Instruct| [(]--any-code[)]", "", label) for name, label in labels.items()}
+    known = {name: re.sub("Meta-|-Instruct", "", label) for name, label in labels.items()}
     labels |= {label: label for label in figures if dataset in figures[label] and label not in known.values()}
 
     rows = []
     for name, label in labels.items():
         found = figures.get(known.get(name, name), {}).get(dataset)
-        rows.append([label_of_whole(dataset) if name == "whole" else label, *cells(runs.get(name), measured),
+        missing = NEEDS_TOP if name in entry[NEEDS_TOP] else NOT_RUN
+        rows.append([label_of_whole(dataset) if name == "whole" else label, *cells(runs.get(name), measured, missing),
                      *(PUBLISHED[column].format(found) if found else NONE for column in published)])
     return as_text(f"{title}, {dataset}", [head, *measured, *published], rows)
 
@@ -175,10 +182,10 @@ def table_a3(datasets: dict, results: dict) -> str:
                                                     "published average", "min", "max", "questions"], rows)
 
 
-def table_a4(dataset: str, runs: dict) -> str:
+def table_a4(dataset: str, entry: dict) -> str:
     """FLOPs: the whole document, construction, search, and both stages per query for 1 to 8 queries a document."""
-    whole = runs.get("whole")
-    pecan = runs.get("pecan")
+    whole = entry["runs"].get("whole")
+    pecan = entry["runs"].get("pecan")
     rows = [[label_of_whole(dataset), *cells(whole, ["FLOPs/query", "n"])],
             ["PECAN Attention Graph Construction", *cells(pecan, ["FLOPs/document", "documents"])],
             ["PECAN Graph Search", *cells(pecan, ["FLOPs/query", "n"])]]
@@ -192,12 +199,12 @@ def table_a4(dataset: str, runs: dict) -> str:
     return as_text(f"Table A4, {dataset}", ["FLOPs", "measured", "n", "published"], rows)
 
 
-def nodes(dataset: str, runs: dict) -> str:
+def nodes(dataset: str, entry: dict) -> str:
     """Figure 3: queries by the number of nodes read, with a bar for each range of five; the longest has 40 signs.
 
     The paper prints a picture. GARLIC 4.4 has the averages.
     """
-    run = runs.get("pecan")
+    run = entry["runs"].get("pecan")
     average = f"{paper.FIXED_NODES[dataset]} (GARLIC)" if dataset in paper.FIXED_NODES else NONE
     rows = [["average", *cells(run, ["nodes"]), "", average]]
     counts = Counter(n // 5 for n in Counter(run["histogram"]).elements()) if run else Counter()

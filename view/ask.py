@@ -6,7 +6,6 @@ from pathlib import Path
 from textwrap import fill, indent
 
 from core.command import make_parser, parse_options, shown, user_errors
-from core.disk import any_of
 from core.files import InputError, attempt
 from core.settings import PAPER, resolve
 from data import ENDS, Answer, read_text
@@ -74,11 +73,8 @@ def ask(argv: list[str] | None = None) -> int:
                                                 chosen) for llama in (model, builder))
     method = Pecan(model, encoder, settings, builder, construction)
 
-    method.any_code = args.any_code
     name = Path(args.document).name.encode()[:99].decode(errors="ignore")        # a file's name has 255 bytes at most
     path = Path(args.graph or f"{name}.{method.file_name(document)}.graph.json")
-    if args.any_code and not args.graph:
-        path = any_of(path)
     verb = "reloaded" if path.exists() else "built"
     prepared = method.prepare(document, path, sys.stderr.isatty())
     by_level = Counter(node.level for node in prepared.graph.nodes)         # nodes are in the order of levels

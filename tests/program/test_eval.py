@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,6 +22,7 @@ from runs import ROOT, run, table, write_lines
 import eval as command_line
 from baselines.bm25 import BM25
 from baselines.dense import Dense
+from core.disk import read_rows
 from data import EMBEDDED
 from evaluation import runner
 from evaluation.team import Team
@@ -51,10 +54,17 @@ def go(three, tmp_path):
     return partial(run, "--dataset", three, "--output", tmp_path / "r")
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    """The bytes of every file in a folder, except vectors: the order of a safetensors file's header varies."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.suffix != ".vectors"}
+def answers(folder: Path) -> dict[str, list[dict]]:
+    """The rows of all answers of each method, in the order of their questions."""
+    found = defaultdict(list)
+    for path in folder.glob("*/*.jsonl"):
+        found[path.name.split(".")[0]] += read_rows(path)
+    return {name: sorted(rows, key=itemgetter("id")) for name, rows in found.items()}
+
+
+def graphs(folder: Path) -> dict[str, bytes]:
+    """The files of all graphs, except vectors: the order of a safetensors file's header varies."""
+    return {path.name: path.read_bytes() for path in folder.glob("graphs/*") if path.suffix != ".vectors"}
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -70,23 +80,40 @@ def test_results_say_where_they_are_and_which_code_made_them(undisturbed):
 
 
 def test_a_run_goes_on_where_it_stopped(go, undisturbed, tmp_path):
-    """Killed processes may leave answers unordered, in three files, one line torn; an editor adds an empty line. The
-    next run restores the file, and prepares no document whose questions are answered. A limit counts only its own
+    """Killed processes may leave answers in any order, in three files, one line torn. The next run says how many it
+    found, answers the others, and prepares no document whose questions are answered. A limit counts only its own
     questions, and the size of a batch may change."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     shutil.rmtree(folder / "graphs")
     path = folder / "embedded" / "bm25.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[8:]) + b"\n" + lines[0][:40])
+    path.write_bytes(b"".join(lines[8:]) + lines[0][:40])
     for n in (1, 2):
-        path.with_name(f"bm25.part-{n}.jsonl").write_bytes(b"".join(lines[2 + 2 * n:4 + 2 * n]))
-    printed = go().stdout
-    assert printed.splitlines()[:-1] == undisturbed[1].splitlines()[:-1]
-    assert files(folder / "embedded") == files(undisturbed[0] / "embedded") and not files(folder / "graphs")
+        path.with_name(f"bm25.{n}.jsonl").write_bytes(b"".join(lines[2 + 2 * n:4 + 2 * n]))
+    done = go()
+    assert done.stdout.splitlines()[:-1] == undisturbed[1].splitlines()[:-1]
+    assert "PECAN: 12 of 12 answers, 0 of 3 graphs found\n" in done.stderr
+    assert "BM25 Top-5: 8 of 12 answers found\n" in done.stderr
+    assert answers(folder) == answers(undisturbed[0]) and not graphs(folder)
     fewer = json.loads(go("--limit", 1, "--batch", 3, "--json").stdout)
-    assert files(folder / "embedded") == files(undisturbed[0] / "embedded"), "answers beyond the limit are lost"
+    assert answers(folder) == answers(undisturbed[0]), "answers beyond the limit are lost"
     assert fewer == json.loads((folder / "results.json").read_text())
     assert [done["n"] for done in fewer["data"]["embedded"]["runs"].values()] == [4] * 3
+
+
+def test_a_damaged_answer_and_graph_are_refused_by_name(go, undisturbed, tmp_path):
+    """The other methods, and the other documents, go on."""
+    folder = shutil.copytree(undisturbed[0], tmp_path / "r")
+    bm25 = folder / "embedded" / "bm25.jsonl"
+    lines = bm25.read_bytes().splitlines(keepends=True)
+    bm25.write_bytes(b"".join([*lines[:4], lines[4].replace(b'"flops": ', b'"flops": 1'), *lines[5:]]))
+    (folder / "embedded" / "pecan.jsonl").unlink()
+    graph = next(folder.glob("graphs/*.json"))
+    graph.write_bytes(graph.read_bytes().replace(b'"level": 2', b'"level": 1', 1))
+    done = go(code=1)
+    assert f"BM25 Top-5 on embedded: {bm25}, line 5: has changed since it was written" in done.stderr
+    assert re.search(f"PECAN on embedded: document .*, questions left 4: {graph}: ", done.stderr)
+    assert len([*read_rows(folder / "embedded" / "pecan.jsonl")]) == 8 and done.stderr.count("not answered") == 2
 
 
 @pytest.mark.slow
@@ -121,30 +148,15 @@ def test_two_runs_on_one_folder(tmp_path, monkeypatch):
 
 
 def test_other_settings_do_not_mix(tmp_path, monkeypatch):
-    """Answers of other settings are refused, or renamed with their setup: those of every method that is run, of any X
-    and of killed processes, once, before the first new answer. So without --overwrite the same command goes on."""
-    folder = tmp_path / "r" / "embedded"
-    arguments = "--limit", 1, "--method", "pecan,bm25-x", "--output", tmp_path / "r", "--patience"
-    run(*arguments, 1)
-    for name in ("pecan.part-1.jsonl", "bm25-7.jsonl"):
-        (folder / name).write_text("")
-    first = files(folder)
-    assert "pecan.jsonl holds answers of another patience (1 there, 2 here)" in run(*arguments, 2, code=2).stderr
-    assert files(folder) == first, "earlier answers are lost"
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BM25, "make", Mock(side_effect=KeyboardInterrupt))
-        run(*arguments, 2, "--overwrite", "--batch", 3, code=130)
-    run(*arguments, 2)
-    second = files(folder)
-    assert second.pop("bm25-7.jsonl") == first.pop("bm25-7.jsonl"), "an answer file of a method that is not run"
-    assert {name.removesuffix(".old"): second[name] for name in second if name.endswith(".old")} == first
-    assert second["pecan.jsonl"] != first["pecan.jsonl"]
-    run(*arguments, 3, "--overwrite")
-    assert files(folder)["pecan.jsonl.old.1"] == second["pecan.jsonl"]
-    monkeypatch.setattr(runner, "code_of_method", lambda _: None)                  # nobody knows the code of these
-    run(*arguments, 3, "--overwrite")
-    assert "answers of another code (None there, None here)" in run(*arguments, 3, code=2).stderr
+    """Answers of other settings, or of unknown code, are refused, and stay as they are."""
+    arguments = "--limit", 1, "--method", "bm25", "--output", tmp_path / "r", "--chunk"
+    run(*arguments, 24)
+    first = answers(tmp_path / "r")
+    said = run(*arguments, 25, code=2).stderr
+    assert "bm25.jsonl holds answers of another chunk (24 there, 25 here); choose another --output" in said
+    assert answers(tmp_path / "r") == first and run(*arguments, 24)
+    monkeypatch.setattr(runner, "code_of_method", lambda _: None)
+    assert "answers of another code" in run(*arguments, 24, code=2).stderr
 
 
 DATA = ('{"id": "d", "passages": ["Ann came."], "questions": [{"id": "q", "question": "Who?", '
@@ -178,14 +190,13 @@ def test_the_tables_of_the_paper_are_run(go, tmp_path):
 def test_each_process_has_its_own_documents_and_file(go, tmp_path, monkeypatch, spy):
     """Only the first shows how far it is, and prints. Here the second is alone, so the answers of the first are
     missing."""
-    team = Mock(rank=1, size=2, each=lambda function: [function()], first=lambda _: {}, device=lambda _: "cpu")
+    team = Mock(rank=1, size=2, each=lambda function: [function()], device=lambda _: "cpu")
     monkeypatch.setattr(command_line, "Team", lambda: team)
-    calls = spy("answer_all", runner)
-    (tmp_path / "r" / "embedded").mkdir(parents=True)
-    done = go("--method", "bm25", code=2)
-    [((_, documents, _, _, shown), _)] = calls
-    assert [document.id for document in documents] == ["test-1"] and not shown and not done.stdout
-    assert [path.name for path in tmp_path.glob("r/embedded/*")] == ["bm25.part-1.jsonl"]
+    calls = spy("answers_of", runner)
+    done = go("--method", "bm25")
+    [((_, left, _, shown), _)] = calls
+    assert [document.id for document, _ in left] == ["test-1"] and not shown and not done.stdout
+    assert {path.name for path in tmp_path.glob("r/embedded/*")} == {"bm25.setup.json", "bm25.1.jsonl"}
 
 
 def test_only_torchrun_makes_a_team(monkeypatch):
@@ -233,7 +244,7 @@ def test_a_full_disk_ends_the_run(go, tmp_path):
         done = go("--method", "pecan,bm25", code=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert re.search(r"File too large: '.*\.jsonl?(\.summaries)?'", done.stderr)
+    assert re.search(r"File too large: '.*\.jsonl?(\.replies)?'", done.stderr)
     assert not (tmp_path / "r" / "embedded" / "bm25.setup.json").exists()
 
 
@@ -250,9 +261,12 @@ def test_replies_that_end_inside_their_thought_are_named(go, monkeypatch, thinki
 # --- kills ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent, processes", [("SIGKILL", 1), ("SIGINT", 1), ("SIGTERM", 2), ("SIGKILL", 2)])
-def test_a_killed_run_goes_on(sent, processes, three, undisturbed, tmp_path):
-    """The next run ends with the files of an uninterrupted one, byte by byte. One process alone prints."""
+@pytest.mark.parametrize("sent, processes, there", [
+    ("SIGKILL", 1, "graphs/*.replies"), ("SIGINT", 1, "embedded/*.jsonl"), ("SIGKILL", 1, "embedded/*.jsonl"),
+    ("SIGKILL", 2, "graphs/*.replies"), ("SIGTERM", 2, "embedded/*.jsonl")])
+def test_a_killed_run_goes_on(sent, processes, there, three, undisturbed, tmp_path):
+    """Killed during construction or between answers, the next run ends with the graphs and answers of an uninterrupted
+    one. One process alone prints."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
     command = [sys.executable, *launcher, "eval.py", "--device", "cpu", "--batch", "1", "--dataset", three, "--output",
                tmp_path / "r"]
@@ -260,7 +274,7 @@ def test_a_killed_run_goes_on(sent, processes, three, undisturbed, tmp_path):
     # The whole group gets the signal, as from a terminal, so torchrun's processes get it too.
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                start_new_session=True)
-    while not any(tmp_path.glob("r/*/*.jsonl")):
+    while not any((tmp_path / "r").glob(there)):
         assert process.poll() is None, "the run had ended before the signal"
         time.sleep(.01)
     os.killpg(process.pid, getattr(signal, sent))           # Windows has no SIGKILL
@@ -268,4 +282,4 @@ def test_a_killed_run_goes_on(sent, processes, three, undisturbed, tmp_path):
 
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert again.returncode == 0 and again.stdout.count("Results: ") == 1, again.stderr
-    assert files(tmp_path / "r") == files(undisturbed[0])
+    assert answers(tmp_path / "r") == answers(undisturbed[0]) and graphs(tmp_path / "r") == graphs(undisturbed[0])

@@ -9,10 +9,10 @@ import pytest
 from runs import ROOT, run, table, write_lines
 
 import eval
-from core.disk import unsealed
+from core.disk import read_rows
 from data import Answer, Document, Prepared, Question
 from evaluation import datasets, metrics, tables
-from evaluation.answers import Predictions
+from evaluation.answers import Answers
 from evaluation.runner import Runner
 from evaluation.tables import cells, quantity
 from pecan import Step
@@ -20,20 +20,21 @@ from pecan import Step
 # --- by hand: all numbers differ, so that no mix-up goes unnoticed --------------------------------------------------
 
 def test_a_line_of_predictions(tmp_path):
-    """A line is scored against all gold answers. It leaves out the candidates of each step."""
+    """It leaves out the candidates of each step."""
     step = Step(3, 1, 2, .1, .2, 30, 40, 50, candidates=[(3, .5, .6)], verdict="Yes")
     answer = Answer("Lee Mara", [3, 4, 4], 6, 7, "yes", trace=[step], counts={"calls": 8, "refused": 9})
     question = Question("q", "Who?", ["Tom", "Mara Lee", "Al"], {"options": ["a"], "gold": 0, "else": 1})
     document = Document("d", ["x"])
-    predictions = Predictions(tmp_path / "p.jsonl")
-    predictions.add(document, question, Prepared(["x"], 10, counts={"calls": 11, "refused": 12}), answer, "g")
-    line = unsealed(json.loads(predictions.path.read_text()), "the line")
+    answers = Answers(tmp_path / "p.jsonl", {})
+    answers.add(document, question, Prepared(["x"], 10, counts={"calls": 11, "refused": 12}), answer, "g")
+    [line] = read_rows(answers.path)
+    assert answers.rows == {("d", "q"): {name: value for name, value in line.items() if name != "trace"}}
     assert line.pop("hash") == document.hash and line.pop("trace") == [
         {name: value for name, value in vars(step).items() if name != "candidates"}]
-    assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?", "graph": "g",
+    assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?",
         "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee", "Al"], "nodes": 3, "flops": 6, "tokens": 7,
-        "construction_flops": 10, "end": "yes", "cut": false, "search": {}, "counts": {"calls": 8, "refused": 9},
-        "construction_counts": {"calls": 11, "refused": 12}, "options": ["a"], "gold": 0, "f1": 1, "rouge_l": 0.5}""")
+        "construction_flops": 10, "end": "yes", "cut": false, "counts": {"calls": 8, "refused": 9}, "graph": "g",
+        "construction_counts": {"calls": 11, "refused": 12}, "options": ["a"], "gold": 0}""")
 
 
 # Each column and its cell for the four answers below (of the intervals, for others that are easier to read).
@@ -88,8 +89,11 @@ def test_a_summary_by_hand():
 
 
 def test_predictions_are_scored_again(tmp_path):
-    """Files in the given order."""
+    """Files in the given order. A file means those of its other processes, too."""
     files = {write_lines(tmp_path / f"{name}.jsonl", rows): rows for name, rows in (("y", ANSWERS), ("x", ANSWERS[1:]))}
+    write_lines(tmp_path / "y.jsonl", ANSWERS[:1])
+    for process, rows in ((1, ANSWERS[1:2]), (12, ANSWERS[2:])):
+        write_lines(tmp_path / f"y.{process}.jsonl", rows)
     header, *lines = (re.split("  +", line) for line in run("--score", *files).stdout.splitlines())
     assert header == ["predictions", "F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
     assert lines == [[str(path), *cells(metrics.scores(rows), header[1:])] for path, rows in files.items()]
@@ -147,7 +151,7 @@ REMARKS = """
 def test_what_a_reader_of_a_table_has_to_know(changes, option, words, tmp_path, capsys):
     run = numbered([(1, False)], None) | {"label": "BM25", "n": 10, "counts": {"thinking": 0}} | json.loads(changes)
     args = eval.parse(["--output", str(tmp_path), *option.split()])
-    eval.show(args, {"mine": {"runs": {"bm25": run}}, "none": {"runs": {}}}, [])
+    eval.show(args, {"mine": {"runs": {"bm25": run}, "needs --top": {}}, "none": {"runs": {}}}, [])
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BM25 on mine: ")]
     assert len(found) == bool(words) and all(re.search(words, line) for line in found)
 
@@ -173,7 +177,7 @@ def test_each_table_shows_its_runs_and_the_papers_figures(options, tmp_path, mon
 
     model = "Meta-Llama-3.1-8B-Instruct/."
     done = run(*options.split(), "--model", model, "--dataset", "Qasper.jsonl", "mine.jsonl")
-    suffix = "".join(f"-{name}" for name in options.split()[1:2])
+    suffix = f"-{options.split()[1]}" if "--table" in options else ""
     text = Path(f"results/table{suffix}.txt").read_text(encoding="utf-8")
     for block in PRINTED[options].split("\n\n"):
         assert f"\n\n{block}\n\n" in f"\n\n{text}\n"

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from argparse import Namespace
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
@@ -27,10 +27,10 @@ import llama
 import pecan
 from core.files import InputError
 from core.settings import Settings, resolve
-from data import Answer
+from data import Answer, Prepared
 from encoders import sbert
 from encoders.token_mean import TokenMean
-from evaluation import methods, paper, runner
+from evaluation import methods, runner
 from evaluation.team import Team
 from model import checkpoint
 from pecan import Pecan
@@ -57,6 +57,10 @@ def files(tmp_path_factory):
         BertModel(BertConfig(vocab_size=480, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
                              intermediate_size=16, max_position_embeddings=64)).save_pretrained(folder / name)
         shutil.copy(TINY / "tokenizer.json", folder / name)
+    (folder / "encoder" / "1_Pooling").mkdir()
+    (folder / "encoder" / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    (folder / "encoder" / "modules.json").write_text(json.dumps(
+        [{"type": name} for name in ("Transformer", "Pooling", "Normalize")]))
 
     write_lines(folder / "mine.jsonl", [
         {"id": question, "text": text * 9, "questions": [{"question": question, "answers": ["Mara"]}]}
@@ -88,11 +92,15 @@ def record(patch, main, arguments: list[str]) -> dict[str, list]:
             return instead(call) if instead else function(*given, **named)
         patch.setattr(owner, name, recorder)
 
-    def answer_all(call, run=runner.answer_all):
-        calls[call.run.row.name].append(call.method)
+    def answers_of(call, run=runner.answers_of):
         if isinstance(call.method, Pecan):
             return run(**vars(call))
-        return dict.fromkeys(call.run.dataset.questions, ""), Counter()
+        return [(document, question, Prepared([]), Answer("Mara", [0], 1, 1))
+                for document, questions in call.left for question in questions]
+
+    def found(call):
+        calls[call.run.row.name].append(call.method)
+        return ""
 
     for module in (llama, sbert):
         patch.setattr(module, "fingerprint", lambda folder: Path(folder).name)
@@ -107,8 +115,9 @@ def record(patch, main, arguments: list[str]) -> dict[str, list]:
     at(Pecan, "prepare_all")
     at(pecan, "summarise", lambda call: [([], 0) for _ in call.batch])
     at(pecan, "Search", lambda call: SimpleNamespace(answer=lambda: Answer("Mara", [0], 1, 1, "all")))
-    at(runner, "claim_file")
-    at(runner, "answer_all", answer_all)
+    at(runner, "Answers")
+    at(runner, "found", found)
+    at(runner, "answers_of", answers_of)
     main(arguments)
     return calls
 
@@ -122,7 +131,7 @@ RUNS = [
     f"pecan.py text.txt Who? --graph x.json --dataset-settings Qasper {FIXED}",
     f"pecan.py text.txt Who? --model=model --builder={TINY}",
     "eval.py --method pecan,dragon,longllmlingua,bm25-x --dragon questions passages --scorer scorer --top 3 --limit 2 "
-    f"--output r --graphs g --dataset mine.jsonl --any-code {CHECKS}",
+    f"--output r --graphs g --dataset mine.jsonl {CHECKS}",
     f"eval.py --method pecan,sbert --dataset mine.jsonl --output s {FIXED}",
     "eval.py --table=2 --model=model --searcher scorer --dataset=mine.jsonl"]
 
@@ -139,7 +148,7 @@ pecan,sbert      | sbert         | chunk_encoder.fingerprint    | mean encoder
 --model          | choose_device | stored                       | float16, bfloat16, float64
 --chunk          | chunks        | most                         | 40
 --chunk          | Search        | settings.chunk               | 40
---window         | summarise     | limit                        | 450
+--window         | summarise     | settings.summary_tokens      | 450
 --window         | Search        | settings.window              | 900
 --builder={TINY} | build         | settings.window              | 380
 --batch          | prepare_all   | self.batches.rows            | 2
@@ -148,18 +157,17 @@ pecan,sbert      | sbert         | chunk_encoder.fingerprint    | mean encoder
 --patience       | Search        | settings.patience            | 2
 --nodes          | Search        | settings.fixed_nodes         | 4
 --question-again | Search        | settings.question_again      | True
-graph            | summarise     | tree                         | True
+graph            | summarise     | settings.tree                | True
 attention        | Search        | settings.attention           | False
 similarity       | Search        | settings.similarity          | False
 MuSiQue          | Search        | settings.answer_tokens       | 32
 Qasper           | Search        | settings.confidence          | 0.98
 text.txt         | prepare_all   | progress                     | True
---any-code       | prepare_all   | self.any_code                | True
 Who swims?       | Search        | question                     | Who sings?, Who swims?
---dataset        | answer_all    | run.dataset.name             | mine
+--dataset        | found         | run.dataset.name             | mine
 --limit          | Search        | question                     | Who sings?, Who swims?
---output         | claim_file    | path.parent.parent.name      | r, s
---graphs         | answer_all    | run.graphs.name              | g
+--output         | Answers       | path.parent.parent.name      | r, s
+--graphs         | answers_of    | graphs.name                  | g
 --top            | bm25-x        | top_k                        | 3
 --searcher       | Search        | model.folder.name            | model, scorer
 --scorer         | longllmlingua | scorer.folder.name           | scorer
@@ -199,28 +207,27 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(recor
 
 
 def test_a_searcher_searches_the_graphs_of_the_model_itself(recorded):
-    """Its own settings differ, and those three graphs are not built again. (Each building is begun twice: before and
-    after its summaries.)"""
-    assert [call.model.folder.name for call in recorded[RUNS[5]]["build"]] == ["model"] * 6 + ["scorer"] * 6
+    """Its own settings differ, and those three graphs are not built again."""
+    built = [call.model.folder.name for call in recorded[RUNS[5]]["build"]]
+    assert built == ["model"] * 3 + ["scorer"] * 3
 
 
 # What the answers of each method share in RUNS[3]: settings, and the models that the method uses, no others.
 SETUP = json.loads("""{
     "model": "model float32", "chunk": 40, "window": 900, "summary_share": 0.25, "tree": true, "confidence": 0.7,
     "patience": 2, "attention": false, "similarity": true, "fixed_nodes": null, "answer_tokens": 128,
-    "question_again": true, "made with": {}}""")
+    "question_again": true, "top_k": null}""")
 SETUPS = json.loads("""{
-    "pecan": {"encoder": "mean encoder", "builder": "builder float32", "graphs of any code": true,
+    "pecan": {"encoder": "mean encoder", "builder": "builder float32",
               "construction": {"chunk": 40, "window": 900, "summary_share": 0.5, "tree": true}},
-    "dragon": {"question_encoder": "cls questions", "chunk_encoder": "cls passages", "made with": {"top_k": 5}},
-    "longllmlingua": {"scorer": "scorer float32",
-                      "made with": {"target": 266, "most_of_units": 280, "window": 26}},
-    "bm25-x": {"made with": {"top_k": 3}}}""")
+    "dragon": {"question_encoder": "cls questions", "chunk_encoder": "cls passages", "top_k": 5},
+    "longllmlingua": {"scorer": "scorer float32"},
+    "bm25-x": {"top_k": 3}}""")
 
 
 def test_a_setup_names_what_all_answers_share(recorded):
     """A builder has settings of its own. The code has 16 digits."""
-    setups = {call.path.stem: call.setup for call in recorded[RUNS[3]]["claim_file"]}
+    setups = {call.path.stem: call.setup for call in recorded[RUNS[3]]["Answers"]}
     assert all(len(setup.pop("code")) == 16 for setup in setups.values())
     assert setups == {name: SETUP | own for name, own in SETUPS.items()}
 
@@ -282,7 +289,7 @@ SETTINGS = """
 --model model --builder tiny    | mine        | pecan                    | window 2048
 --table 3                       | mine        | pecan                    |
 --table 3                       | mine        | pecan-without-attention  | attention False
---table 3                       | mine        | pecan-without-progress   |
+--table 3                       | HotpotQA    | pecan-without-progress   | answer_tokens 32
 --table 3                       | mine        | pecan-without-graph      | tree True
 --table 3                       | mine        | pecan-without-similarity | similarity False
 --table patience                | mine        | pecan-patience-8         | patience 8
@@ -332,35 +339,25 @@ def test_pecan_load_takes_an_encoder_and_settings(files):
     assert method.settings == replace(BASE, confidence=.7) and isinstance(method.encoder, sbert.Bert)
 
 
-def test_without_progress_control_the_number_of_nodes_is_the_papers():
-    """On other data sets it is PECAN's mean."""
-    row = "pecan-without-progress"
-    settled = methods.settle(planned("--table 3")[row], {"nodes": 20.7})
-    models = SimpleNamespace(model=Mock(), encoder=None, builder=None)
-    assert settled.row.make(models, settled).settings == replace(BASE, fixed_nodes=21)
-    assert settled.file.name == f"{row}-21.jsonl"
-    hotpotqa = planned("--table 3", "HotpotQA")[row]
-    assert methods.settle(hotpotqa, {"nodes": 20.7}) is hotpotqa and hotpotqa.top_k == 17
+# A command line, the data set, and the X of its rows. Without --top it is the paper's, if it has these data.
+TOPS = """
+--table 3                              | mine     |
+--table 3                              | HotpotQA | 17
+--table 3 --top 4                      | mine     | 4
+--method pecan,bm25-x,raptor-ct-x      | mine     |
+--method pecan,bm25-x,raptor-ct-x      | MuSiQue  | 7, 22
+--method bm25-x,raptor-ct-x --top 3    | MuSiQue  | 3, 3
+"""
 
 
-def test_top_x_is_the_papers(tmp_path):
-    """On other data X follows from PECAN's FLOPs. The paper's FLOPs give the paper's X; of RAPTOR's nodes, nearly.
-
-    (The tokenizer makes the instruction 72 tokens. The chunks' X would be the same if it made 150.)
-    """
-    shutil.copytree(TINY, tmp_path, dirs_exist_ok=True)
-    shutil.copy(LARGE / "config.json", tmp_path)
-    (tmp_path / "pecan.json").unlink()
-    line = f"--method bm25-x,raptor-ct-x --model {tmp_path}"
-    mine = planned(line).values()
-    small = planned(f"{line} --chunk 150")["raptor-ct-x"]
-    for dataset in paper.DATASETS:
-        known = [figures[dataset] for figures in paper.TOP_X.values()]
-        assert [run.top_k for run in planned(line, dataset).values()] == known
-        pecan_flops = {"flops": paper.TABLE1["PECAN"][dataset].tflops * 1e12}
-        chunks, nodes = (methods.settle(run, pecan_flops) for run in mine)
-        assert (chunks.top_k, nodes.top_k) == (known[0], pytest.approx(known[1], rel=.1))
-        assert methods.settle(small, pecan_flops).top_k == pytest.approx(2 * nodes.top_k, rel=.1)    # half as long
+@pytest.mark.parametrize("line, dataset, top", table(TOPS))
+def test_the_x_of_top_x(line, dataset, top):
+    """Rows without it are left out. Without progress control X is the number of nodes."""
+    found = [run for run in planned(line, dataset).values() if run.row.top_k == "X"]
+    assert ", ".join(str(run.top_k) for run in found) == top
+    for run in found[:"--table" in line]:
+        models = SimpleNamespace(model=Mock(), encoder=None, builder=None)
+        assert run.row.make(models, run).settings == replace(run.settings, fixed_nodes=run.top_k)
 
 
 # Of each row: its label, who searches and builds, its chunk and window, and the builder's chunk.
