@@ -682,7 +682,7 @@ class Pecan(Method):
         graph = Graph([Node(**node) for node in graph["nodes"]], graph["edges"], graph["flops"])
         texts = [node.text for node in graph.nodes]
         vectors, flops = node_vectors(path, self.encoder, texts)
-        return Prepared(texts, graph.flops + flops, graph, vectors)
+        return Prepared(texts, graph.flops + flops, graph, vectors, self.encoder.cut(texts))
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         """Search the graph and answer. The FLOPs include the embedding of the query."""

@@ -193,7 +193,7 @@ class Agent(Baseline):
     def prepared(self, content):
         made = super().prepared(content)
         made.flops += content["flops"]
-        made.counts = content["counts"]
+        made.counts |= content["counts"]
         return made
 
     def find(self, prepared, question):

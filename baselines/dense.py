@@ -28,7 +28,7 @@ class Dense(Baseline):
     def make(self, document):
         """Embed the chunks (`index`, [n, D])."""
         texts = joined_chunks(self.model.tokenizer, document, self.settings.chunk)
-        return Prepared(texts, index=self.chunk_encoder.encode(texts))
+        return Prepared(texts, index=self.chunk_encoder.encode(texts), counts=self.chunk_encoder.cut(texts))
 
     def read(self, prepared, question):
         order = highest(closeness(self.question_encoder, prepared, question), self.top_k)

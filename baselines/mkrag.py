@@ -191,7 +191,8 @@ class MKRAG(Agent):
     def make(self, content):
         """The pairs and their vectors (`index`, [pairs, D])."""
         texts = [f"{question} {answer}" for question, answer in content["pairs"]]
-        return Prepared(texts, graph=content["pairs"], index=self.encoder.encode(texts) if texts else None)
+        return Prepared(texts, graph=content["pairs"], index=self.encoder.encode(texts) if texts else None,
+                        counts=self.encoder.cut(texts))
 
     def read(self, prepared, question):
         """Split, retrieve, ask for a decision, retrieve again, read. `nodes` are the pairs that were read."""

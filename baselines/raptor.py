@@ -159,6 +159,7 @@ class Raptor(Tree):
         """The tree and the vectors of its nodes (`index`, [|V|, D]); their FLOPs count here, once."""
         prepared = super().make(content)
         prepared.index = self.encoder.encode(prepared.texts)
+        prepared.counts = self.encoder.cut(prepared.texts)
         return prepared
 
     def read(self, prepared, question):

@@ -55,6 +55,10 @@ class TokenMean:
         kept = variances > 1e-6 * variances[-1]
         return (directions[:, kept] / variances[kept].sqrt()).float().to(self.table.device)
 
+    def cut(self, texts: list[str]) -> dict[str, int]:
+        """Nothing: texts of any length are read whole."""
+        return {}
+
     def encode(self, sentences: list[str]) -> torch.Tensor:
         """Vectors [n, D'] float32; if `unit`, of length 1, and their dot product (sbert.similarities) is c."""
         means = []

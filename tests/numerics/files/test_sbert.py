@@ -119,6 +119,14 @@ def test_vectors_equal_hugging_face(kind, copy, hf, mode, files, most):
         assert len(hidden[1]) > 200 and (ours[1:] @ ours[1:].T).tril(-1).max() < 0.98, "too alike to show a bug"
 
 
+def test_what_is_too_long_to_be_read_is_counted(copy, kind):
+    """Words of the texts, as the tokenizer takes each for one piece. Two of six places are for <s> and </s>."""
+    put(copy, "sentence_bert_config.json", {"max_seq_length": 6})
+    lengths = [len(sentence.split()) for sentence in SENTENCES]
+    assert MODELS[kind][2](copy).cut(SENTENCES) == {
+        "encoded": 4, "longer": 3, "pieces": sum(lengths), "unread": sum(max(0, length - 4) for length in lengths)}
+
+
 def test_flops_by_hand(kind, folder, monkeypatch):
     """Padding costs nothing, nor does a batch that runs again, sentence by sentence, because memory ran out."""
     def cost(T):
