@@ -158,28 +158,17 @@ def check_values(values: dict, rules: dict[str, Rule], prefix: str = ""):
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
-@contextlib.contextmanager
-def naming(path: str | Path):
-    """Name the file in an OSError: that of a full disk names none, that of a missing folder our partial file."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
-        raise
-
-
 def write_file(path: str | Path, content: str | bytes):
     """Write a file, at once or not at all: a new file replaces `path` in one step.
 
     Each process names its new file differently, so two processes that write `path` do not disturb each other.
     """
     partial = Path(f"{path}.{os.getpid()}.partial")
-    with naming(path):
-        try:
-            partial.write_bytes(content.encode() if isinstance(content, str) else content)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)                 # a full disk leaves no half of a file
+    try:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)                     # a full disk leaves no half of a file
 
 
 def write_json(path: str | Path, content: dict):
@@ -194,7 +183,7 @@ def complete_lines(path: Path) -> list[bytes]:
 
 def append_line(path: Path, line: str):
     """Append a line to a file. If a kill has torn the file's last line, that line is cut off first."""
-    with naming(path), open(path, "a+b") as file:
+    with open(path, "a+b") as file:
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
             if file.read() != b"\n":
@@ -209,8 +198,7 @@ def lock(path: str | Path):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(f"{path}.lock")
     try:
-        with naming(held.lock_file):
-            held.acquire(timeout=0)
+        held.acquire(timeout=0)
     except Timeout:
         raise InputError(f"{path}: another run is writing there; wait for it, or choose another name") from None
 
