@@ -75,9 +75,7 @@ def parse(argv) -> argparse.Namespace:
     rows, decided = TABLES[args.table]
     for option in decided:
         if getattr(args, option) not in (None, []):
-            others = (f"with --table {name}" if name else "without --table" for name, (_, own) in TABLES.items()
-                      if option not in own)
-            raise InputError(f"--{option} cannot be chosen here; it may be chosen {', '.join(others)}")
+            raise InputError(f"--{option} cannot be chosen {f'with --table {args.table}' if args.table else 'here'}")
 
     known = {row.name: row for row in (rows(args.model, args.searcher) if callable(rows) else rows)}
     names = args.method.replace(" ", "").split(",") if args.method else known if args.table else DEFAULT_METHODS
@@ -138,13 +136,15 @@ def show(args: argparse.Namespace, results: dict, failures: list[str]):
 def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
     """Do the runs and put their summaries into `results`; return why answers are missing.
 
-    If a run fails, the others go on. InputError if all fail.
+    If a run fails, the others go on. InputError if there is no answer at all.
     """
     failures = []
     pecan = {}                                               # data set -> the rows of PECAN's run, which comes first
     for run in runs:
         name = run.dataset.name
-        done = results[name]["runs"]
+        if run.needs_top:
+            results[name]["needs --top"][run.row.name] = run.row.label
+            continue
         try:
             rows, setup, reasons = runner.do(run)
         except InputError as error:
@@ -152,11 +152,12 @@ def do_all(runs: list[Run], runner: Runner, results: dict) -> list[str]:
         else:
             if run.row.name == "pecan":
                 pecan[name] = rows
-            done[run.row.name] = {"label": run.row.label, "setup": setup} | metrics.summary(rows, pecan.get(name))
+            summary = {"label": run.row.label, "setup": setup} | metrics.summary(rows, pecan.get(name))
+            results[name]["runs"][run.row.name] = summary
         failures += [f"{run.row.label} on {name}: {reason}" for reason in reasons]
 
     if runs and not any(entry["runs"] for entry in results.values()):
-        raise InputError(failures[0])
+        raise InputError([*failures, f"{runs[0].row.label} needs --top"][0])
     return failures
 
 
@@ -166,18 +167,16 @@ def main(argv=None) -> int:
         score_files(args)
         return 0
 
+    if args.dry_run and args.table == "A4":
+        output(args, *cost.at_published_lengths(read_config(locate(args.model))), cost.PUBLISHED)
+        return 0
+
     datasets = [Dataset(path, args.limit) for path in args.dataset]
-    results = {dataset.name: {"report": dataset.report, "runs": {}} for dataset in datasets}
+    results = {dataset.name: {"report": dataset.report, "runs": {}, "needs --top": {}} for dataset in datasets}
     if len(results) < len(datasets):
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one, "
                          "each with its own --output")
     runs = plan(args, datasets)
-    for dataset in datasets:
-        planned = [run.row.name for run in runs if run.dataset is dataset]
-        results[dataset.name]["needs --top"] = {row.name: row.label for row in args.rows if row.name not in planned}
-    if args.dry_run and args.table == "A4":
-        output(args, *cost.at_published_lengths(read_config(locate(args.model))), cost.PUBLISHED)
-        return 0
     if args.dry_run:
         output(args, *cost.dry_run(args, datasets), cost.NOTE)
         return 0

@@ -674,10 +674,10 @@ class Pecan(Method):
         graphs = together([Construction(self.construct(document), path, self.identity(document))
                            for document, path in zip(documents, paths, strict=True)],
                           self.batches, lambda groups: summarise(self.builder, groups, self.construction), progress)
-        return [graph if isinstance(graph, InputError) else attempt(self.embed, graph, path)
+        return [graph if isinstance(graph, InputError) else attempt(self.ready, graph, path)
                 for graph, path in zip(graphs, paths)]
 
-    def embed(self, graph: dict, path: str | Path | None = None) -> Prepared:
+    def ready(self, graph: dict, path: str | Path | None = None) -> Prepared:
         """A graph with the vectors of its nodes (Prepared.index [|V|, D])."""
         graph = Graph([Node(**node) for node in graph["nodes"]], graph["edges"], graph["flops"])
         texts = [node.text for node in graph.nodes]

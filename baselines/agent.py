@@ -147,7 +147,7 @@ class Agent(Baseline):
     A subclass defines `read` (see Baseline) and
         build(document, talk)           a generator: it asks with `yield from talk.ask(...)`, and returns what is built,
                                         in JSON's types
-        make(content) -> Prepared       the same in the form that questions need; an encoder may do some work
+        ready(content) -> Prepared      the same in the form that questions need; an encoder may do some work
     """
     at_once = 1                   # an answer took long; a kill must not lose it
     instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
@@ -187,14 +187,14 @@ class Agent(Baseline):
         contents = together([Construction(self.construct(document), path, self.identity(document))
                              for document, path in zip(documents, paths, strict=True)],
                             self.asking, self.replies_to, progress)
-        return [content if isinstance(content, InputError) else attempt(self.prepared, content)
+        return [content if isinstance(content, InputError) else attempt(self.ready_with_cost, content)
                 for content in contents]
 
-    def prepared(self, content):
-        made = super().prepared(content)
-        made.flops += content["flops"]
-        made.counts |= content["counts"]
-        return made
+    def ready_with_cost(self, content):
+        prepared = super().ready_with_cost(content)
+        prepared.flops += content["flops"]
+        prepared.counts |= content["counts"]
+        return prepared
 
     def find(self, prepared, question):
         self.talk = Talk(self)
@@ -235,7 +235,7 @@ class TreeNode(NamedTuple):
 class Tree(Agent):
     """A tree of summaries. A node's id is its index in the list of nodes, and levels come in order."""
 
-    def make(self, content):
+    def ready(self, content):
         nodes = [TreeNode(*row) for row in content["nodes"]]
         return Prepared([node.text for node in nodes], graph=nodes)
 

@@ -50,7 +50,7 @@ class BM25(Baseline):
         super().__init__(model, settings)
         self.top_k = top_k
 
-    def make(self, document):
+    def ready(self, document):
         """Count the words of each chunk (`index`, Okapi)."""
         texts = joined_chunks(self.model.tokenizer, document, self.settings.chunk)
         return Prepared(texts, index=Okapi([words(text) for text in texts]))

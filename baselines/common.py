@@ -71,7 +71,7 @@ class Baseline(Method):
     """A method that counts the FLOPs of its model and of `others` by name: encoders, a scorer.
 
     A subclass defines two methods, and what they cost is added:
-        make(document) -> Prepared                          the document made ready for its questions
+        ready(document) -> Prepared                         the document made ready for its questions
         read(prepared, question) -> Reading | None          None if there is nothing to answer from
     """
     at_once = None                # questions whose readers run together; None: as many as a batch has rows
@@ -83,14 +83,14 @@ class Baseline(Method):
         self.batches = Batches(batch_rows(settings, model.device.type, READERS))
 
     def prepare_all(self, documents, paths, progress=False):
-        return [attempt(self.prepared, document) for document in documents]
+        return [attempt(self.ready_with_cost, document) for document in documents]
 
-    def prepared(self, source) -> Prepared:
-        """What `make` makes, and what it cost."""
+    def ready_with_cost(self, content) -> Prepared:
+        """What `ready` gives, and what it cost."""
         before = self.flops()
-        made = self.make(source)
-        made.flops = self.flops() - before
-        return made
+        prepared = self.ready(content)
+        prepared.flops = self.flops() - before
+        return prepared
 
     def answer(self, prepared: Prepared, question: str) -> Answer:
         [(_, answer)] = self.answer_all([(prepared, question)])

@@ -25,7 +25,7 @@ class Dense(Baseline):
         self.chunk_encoder = chunk_encoder
         self.top_k = top_k
 
-    def make(self, document):
+    def ready(self, document):
         """Embed the chunks (`index`, [n, D])."""
         texts = joined_chunks(self.model.tokenizer, document, self.settings.chunk)
         return Prepared(texts, index=self.chunk_encoder.encode(texts), counts=self.chunk_encoder.cut(texts))

@@ -223,7 +223,7 @@ class GraphReader(Agent):
         facts = yield from talk.ask(f"{EXTRACT}\n\n", chunks, facts_of, scaled(FACTS_TOKENS, self.settings))
         return {"chunks": chunks, "facts": facts}
 
-    def make(self, content):
+    def ready(self, content):
         return Prepared(content["chunks"], graph=FactGraph(content["facts"]))
 
     def read(self, prepared, question):

@@ -248,7 +248,7 @@ class JERR(Agent):
         found = yield from talk.ask(EDGES, texts, lambda reply, _: relations_of(reply, node_of))
         return {"chunks": chunks, "synopses": synopses, "nodes": nodes, "edges": acyclic(chain(*found), len(nodes))}
 
-    def make(self, content):
+    def ready(self, content):
         return Prepared(content["chunks"], graph=content)
 
     def read(self, prepared, question):

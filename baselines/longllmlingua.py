@@ -80,7 +80,7 @@ class LongLLMLingua(Baseline):
         self.window = scaled(WINDOW, settings)
         self.start = scorer.tokenizer.bos or scorer.tokenizer.encode("\n")                 # before the first token
 
-    def make(self, document):
+    def ready(self, document):
         """Cut the document into units."""
         lines = [line for passage in document.passages for line in passage.splitlines() if line.strip()]
         units = []

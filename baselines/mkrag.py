@@ -188,7 +188,7 @@ class MKRAG(Agent):
         pairs = yield from talk.ask("", list(requests), lambda reply, prompt: pairs_of(reply, requests[prompt]))
         return {"pairs": list({form_of(" ".join(pair)): pair for pair in chain(*pairs)}.values())}
 
-    def make(self, content):
+    def ready(self, content):
         """The pairs and their vectors (`index`, [pairs, D])."""
         texts = [f"{question} {answer}" for question, answer in content["pairs"]]
         return Prepared(texts, graph=content["pairs"], index=self.encoder.encode(texts) if texts else None,

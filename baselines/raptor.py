@@ -155,9 +155,9 @@ class Raptor(Tree):
             layer = range(layer.stop, len(nodes))
         return {"nodes": nodes}
 
-    def make(self, content):
+    def ready(self, content):
         """The tree and the vectors of its nodes (`index`, [|V|, D]); their FLOPs count here, once."""
-        prepared = super().make(content)
+        prepared = super().ready(content)
         prepared.index = self.encoder.encode(prepared.texts)
         prepared.counts = self.encoder.cut(prepared.texts)
         return prepared

@@ -11,7 +11,7 @@ from data import Prepared
 class Whole(Baseline):
     """Tokenise a document, which costs nothing; answer a question in one pass over all tokens."""
 
-    def make(self, document):
+    def ready(self, document):
         """Tokenise the passages (`index`: the ids of all lines, one after another)."""
         ids = [i for text in document.passages for i in line_ids(self.model.tokenizer, text)]
         return Prepared(document.passages, index=ids)

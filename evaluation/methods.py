@@ -136,16 +136,20 @@ class Run(NamedTuple):
     options: argparse.Namespace          # the command line's, with the row's checkpoints
     settings: Settings
     construction: Settings | None        # the builder's, if another model builds the graphs
-    top_k: int | None                    # as the row's, X settled
+    top_k: int | None                    # as the row's; its X, or None if nothing gives one
     file: Path                           # of the answers
     graphs: Path                         # folder of the documents' graphs and trees
+
+    @property
+    def needs_top(self) -> bool:
+        """Whether its X is missing."""
+        return self.row.top_k == "X" and self.top_k is None
 
 
 def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
     """The runs of a command line's rows, PECAN's first, because others are compared with it.
 
-    Left out are rows with an X that neither --top nor the paper gives; InputError if no other is left. InputError for a
-    wrong checkpoint or setting, too: it is found now, not after hours.
+    InputError for a wrong checkpoint or setting: it is found now, not after hours.
     """
     for checkpoint in (args.encoder, args.scorer, *(args.dragon or ())):
         if checkpoint:
@@ -166,11 +170,7 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
                                       for name in (options.model, options.builder))
 
             top_k = args.top or row.paper_x.get(dataset.name) if row.top_k == "X" else row.top_k
-            if row.top_k == "X" and top_k is None:
-                continue
             output = Path(args.output)
             runs.append(Run(dataset, row, options, settings, construction, top_k,
                             output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs")))
-    if args.rows and not runs:
-        raise InputError(f"{args.rows[0].name} needs --top: the paper gives its X for {', '.join(paper.DATASETS)} only")
     return runs

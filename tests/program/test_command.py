@@ -87,8 +87,8 @@ eval.py --top 0 --method bm25-x                   | --top is 0
 eval.py --graphs there.jsonl                      | there.jsonl
 eval.py --output there.jsonl                      | there.jsonl
 eval.py --table 2                                 | --searcher
-eval.py --searcher m                              | --table 2
-eval.py --method bm25-x                           | bm25-x needs --top
+eval.py --searcher m                              | --searcher cannot
+eval.py --method bm25-x                           | BM25 Top-X needs --top
 eval.py --table systems --method bm25             | --method bm25: unknown here
 eval.py --model '' --json                         | model is blank
 eval.py --table 2 --searcher x/m --searcher y/m@v | x/m y/m@v have the same name

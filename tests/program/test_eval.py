@@ -216,7 +216,7 @@ def test_what_fails_does_not_end_the_run(tmp_path, monkeypatch):
     comes without a comparison.
     """
     monkeypatch.setitem(sys.modules, "umap", None)
-    for method, name in ((BM25, "read"), (Dense, "make")):
+    for method, name in ((BM25, "read"), (Dense, "ready")):
         monkeypatch.setattr(method, name, Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
     asked = {"good": ["Who came?", "Who " * 500], "bad": ["Who " * 350]}
     paths = [write_lines(tmp_path / f"{name}.jsonl", [{"id": "d", "text": "Ann came.", "questions": [

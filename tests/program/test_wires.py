@@ -289,7 +289,7 @@ SETTINGS = """
 --model model --builder tiny    | mine        | pecan                    | window 2048
 --table 3                       | mine        | pecan                    |
 --table 3                       | mine        | pecan-without-attention  | attention False
---table 3                       | HotpotQA    | pecan-without-progress   | answer_tokens 32
+--table 3                       | mine        | pecan-without-progress   |
 --table 3                       | mine        | pecan-without-graph      | tree True
 --table 3                       | mine        | pecan-without-similarity | similarity False
 --table patience                | mine        | pecan-patience-8         | patience 8
@@ -341,10 +341,10 @@ def test_pecan_load_takes_an_encoder_and_settings(files):
 
 # A command line, the data set, and the X of its rows. Without --top it is the paper's, if it has these data.
 TOPS = """
---table 3                              | mine     |
+--table 3                              | mine     | None
 --table 3                              | HotpotQA | 17
 --table 3 --top 4                      | mine     | 4
---method pecan,bm25-x,raptor-ct-x      | mine     |
+--method pecan,bm25-x,raptor-ct-x      | mine     | None, None
 --method pecan,bm25-x,raptor-ct-x      | MuSiQue  | 7, 22
 --method bm25-x,raptor-ct-x --top 3    | MuSiQue  | 3, 3
 """
@@ -352,9 +352,10 @@ TOPS = """
 
 @pytest.mark.parametrize("line, dataset, top", table(TOPS))
 def test_the_x_of_top_x(line, dataset, top):
-    """Rows without it are left out. Without progress control X is the number of nodes."""
+    """Without progress control X is the number of nodes."""
     found = [run for run in planned(line, dataset).values() if run.row.top_k == "X"]
     assert ", ".join(str(run.top_k) for run in found) == top
+    assert {run.needs_top for run in found} == {dataset == "mine" and "--top" not in line}
     for run in found[:"--table" in line]:
         models = SimpleNamespace(model=Mock(), encoder=None, builder=None)
         assert run.row.make(models, run).settings == replace(run.settings, fixed_nodes=run.top_k)
