@@ -11,6 +11,7 @@ their meaning.
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from core.code import CONVERSATION, code_hash
-from core.files import InputError, append_line, complete_lines, parse_json, read_json, reading, write_file
+from core.files import InputError, append_line, complete_lines, parse_json, read_json, reading, sha256, write_file
 
 
 def hash_of(*content) -> str:
@@ -65,6 +66,12 @@ def read_kept(path: str | Path, of: dict | None = None) -> dict:
             if content.get(name) != value:
                 raise InputError(f"{path}: is of another {name}: {content.get(name)}, not {value}")
     return content
+
+
+def beside(path: str | Path, graph: Path) -> dict:
+    """How a row in the file `path` names the file of its graph: as seen from there, and by its hash."""
+    file = os.path.relpath(graph.resolve(), Path(path).parent.resolve())
+    return {"file": Path(file).as_posix(), "hash": sha256([graph])}
 
 
 def write_row(path: Path, row: dict):

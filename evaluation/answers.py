@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from core.code import VERSION, commit
-from core.disk import read_rows, sealed, unsealed, write_row
+from core.disk import beside, read_rows, sealed, unsealed, write_row
 from core.files import InputError, read_json, reading, write_json
 from data import Answer, Document, Prepared, Question
 
@@ -27,8 +27,16 @@ def key_of(row: dict) -> tuple[str, str]:
     return row["document"], row["id"]
 
 
+def row_of(id: str, question: str, answer: Answer, graph: dict | None) -> dict:
+    """What a line says of an answer, with all that view.page needs besides the graph's file (see `beside`)."""
+    return {"id": id, "question": question, "prediction": answer.text, "nodes": len(answer.nodes),
+            "flops": answer.flops, "tokens": answer.tokens, "end": answer.end, "cut": answer.cut,
+            "counts": answer.counts, "graph": graph, "search": answer.search,
+            "trace": [step if isinstance(step, dict) else vars(step) for step in answer.trace]}
+
+
 class Answers:
-    """The answers of one row over one data set. `rows`: key of a question -> its row, without the trace.
+    """The answers of one row over one data set. `rows`: key of a question -> its row, without trace and search.
 
     InputError if there are answers of another setup. `setup` also has the version and the commit that began the file.
     """
@@ -44,7 +52,7 @@ class Answers:
 
     def keep(self, row: dict):
         """Traces are long, and no table needs them."""
-        self.rows[key_of(row)] = {name: value for name, value in row.items() if name != "trace"}
+        self.rows[key_of(row)] = {name: value for name, value in row.items() if name not in ("trace", "search")}
 
     def holds(self, document: Document, question: Question) -> bool:
         """Whether this question is answered; InputError if its id was answered for other data."""
@@ -57,19 +65,12 @@ class Answers:
                                  "changed); choose another --output")
         return row is not None
 
-    def add(self, document: Document, question: Question, prepared: Prepared, answer: Answer, graph: str | None):
-        """Write the line of an answer to the disk before returning. `graph` names the document's graph file.
-
-        A step's candidates are left out: they would be most of the file.
-        """
-        steps = [step if isinstance(step, dict) else vars(step) for step in answer.trace]
-        row = {"id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
-               "answers": question.answers, "prediction": answer.text,
+    def add(self, document: Document, question: Question, prepared: Prepared, answer: Answer, graph: Path | None):
+        """Write the line of an answer to the disk before returning. `graph` is the file of the document's graph."""
+        row = {"document": document.id, "hash": document.hash, "answers": question.answers,
                **{name: question.extra[name] for name in OPTIONS if name in question.extra},
-               "nodes": len(answer.nodes), "flops": answer.flops, "tokens": answer.tokens, "end": answer.end,
-               "cut": answer.cut, "counts": answer.counts, "graph": graph,
                "construction_flops": prepared.flops, "construction_counts": prepared.counts,
-               "trace": [{name: step[name] for name in step if name != "candidates"} for step in steps]}
+               **row_of(question.id, question.text, answer, graph and beside(self.own, graph))}
         write_row(self.own, row)
         self.keep(row)
 

@@ -67,7 +67,7 @@ class Runner:
                 if isinstance(answer, InputError):
                     failed[document.id, question.id] = str(answer)
                 else:
-                    answers.add(document, question, prepared, answer, method.file_name(document))
+                    answers.add(document, question, prepared, answer, graph_path(method, document, run.graphs))
                 bar.update()
         return answers.rows, answers.setup, failed
 

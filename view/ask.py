@@ -6,13 +6,14 @@ from pathlib import Path
 from textwrap import fill, indent
 
 from core.command import make_parser, parse_options, shown, user_errors
+from core.disk import beside, read_rows, write_row
 from core.files import InputError, attempt
 from core.settings import PAPER, resolve
 from data import ENDS, Answer, read_text
+from evaluation.answers import row_of
 from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
 from evaluation.tables import quantity
 from pecan import Pecan
-from view.trace import append_row, read_rows, row_of
 
 TEXT = """Answer questions about a long document with PECAN.
 
@@ -65,7 +66,7 @@ def ask(argv: list[str] | None = None) -> int:
     file = None if args.trace == "-" else args.trace
     if file:
         open(file, "a").close()
-        list(read_rows(file))
+        list(read_rows(Path(file)))
 
     model, encoder, builder = load_models(args)
     warn_if_unknown(model, document)
@@ -85,7 +86,7 @@ def ask(argv: list[str] | None = None) -> int:
         if isinstance(answer, InputError):
             raise InputError(f"{question:.60}: {answer}")
         if file:
-            append_row(file, row_of(question, answer), path)
+            write_row(Path(file), row_of(question, question, answer, beside(file, path)))
         print(as_text(answer, question, prepared.texts, steps=args.trace == "-"))
     return 0
 

@@ -2,6 +2,7 @@
 
     python pecan.py tiny/story.txt "When did Selma move?" --trace selma.jsonl
     python -m view.page selma.jsonl
+    python -m view.page results/embedded/pecan.jsonl --question test-0-0
 
 The page is view/page.html.jinja with view/page.css and view/page.js inside. Texts of documents and models are in a
 block of JSON; the script puts them on the page as plain text. The content security policy allows only this style and
@@ -16,9 +17,10 @@ from pathlib import Path
 import jinja2
 
 from core.command import make_parser, parse_options, user_errors
-from core.files import write_file
+from core.disk import read_kept, read_rows
+from core.files import InputError, sha256, write_file
 from data import ENDS
-from view.trace import read_searches
+from evaluation.answers import answer_files
 
 FOLDER = Path(__file__).parent
 
@@ -29,7 +31,7 @@ def source_hash(text: str) -> str:
 
 
 def page(rows: list[dict], about: str = "", start: int = 0) -> str:
-    """The page of searches (trace.read_searches), with a line `about` it, opened at a step of the first one.
+    """The page of searches (read_searches), with a line `about` it, opened at a step of the first one.
 
     Each graph is there once. It may hold the attention that its edges come from, `heat` (view.search).
     """
@@ -50,6 +52,24 @@ def page(rows: list[dict], about: str = "", start: int = 0) -> str:
     return environment.get_template("page.html.jinja").render(
         data=text, about=about, style=style, script=script, style_hash=source_hash(style),
         script_hash=source_hash(script)) + "\n"
+
+
+def read_searches(path: str | Path, question: str | None = None) -> list[dict]:
+    """The searches of PECAN in a file, or those of the questions with this id, each with its graph in `graph`.
+
+    InputError if there is none, or names the line or the graph's file that has changed since.
+    """
+    found = []
+    for file in answer_files(path):
+        for row in read_rows(file):
+            if question in (None, row["id"]) and row["search"]:
+                graph = file.parent / row["graph"]["file"]
+                if sha256([graph]) != row["graph"]["hash"]:
+                    raise InputError(f"{graph}: is not the graph of {file}: its hash is different")
+                found.append(row | {"graph": row["graph"] | read_kept(graph)})
+    if not found:
+        raise InputError(f"{path}: holds no search" + (f" for the question {question!r}" if question else ""))
+    return found
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

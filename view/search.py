@@ -4,11 +4,11 @@ from dataclasses import asdict, replace
 from core.settings import resolve
 from data import EMBEDDED, read_text
 from encoders.token_mean import TokenMean
+from evaluation.answers import row_of
 from llama import Llama
 from pecan import Pecan
 from view.heat import tokens_written
 from view.page import page
-from view.trace import row_of
 
 STORY = EMBEDDED.parent / "story.txt"
 QUESTION = "When did Selma move?"
@@ -41,6 +41,6 @@ def searched() -> str:
     settings = method.settings
     for changed in ({}, {"confidence": .9999}, {"attention": False}):
         method.settings = replace(settings, **changed)
-        row = row_of(QUESTION, method.answer(prepared, QUESTION))
-        rows.append(row | {"graph": asdict(graph) | {"hash": "", "heat": heat}})
+        answer = method.answer(prepared, QUESTION)
+        rows.append(row_of("", QUESTION, answer, asdict(graph) | {"hash": "", "heat": heat}))
     return page(rows, ABOUT, len(rows[0]["trace"]))

@@ -23,9 +23,8 @@ from matplotlib import pyplot  # noqa: E402
 from data import read_text  # noqa: E402
 from view.draw import heat  # noqa: E402
 from view.heat import tokens_written  # noqa: E402
-from view.page import page  # noqa: E402
+from view.page import page, read_searches  # noqa: E402
 from view.search import STORY, embedded_method, searched  # noqa: E402
-from view.trace import read_searches  # noqa: E402
 
 DOCS = ROOT / "docs"
 SEARCH = DOCS / "search.html"

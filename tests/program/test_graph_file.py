@@ -17,7 +17,7 @@ from encoders.token_mean import TokenMean
 from evaluation.answers import Answers
 from pecan import InformationPoint, Pecan, Summary
 from view import ask
-from view.trace import read_searches
+from view.page import read_searches
 
 
 @pytest.fixture

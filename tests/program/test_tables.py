@@ -20,20 +20,20 @@ from pecan import Step
 # --- by hand: all numbers differ, so that no mix-up goes unnoticed --------------------------------------------------
 
 def test_a_line_of_predictions(tmp_path):
-    """It leaves out the candidates of each step."""
+    """It holds all that a page needs, a table's rows what a table needs."""
     step = Step(3, 1, 2, .1, .2, 30, 40, 50, candidates=[(3, .5, .6)], verdict="Yes")
-    answer = Answer("Lee Mara", [3, 4, 4], 6, 7, "yes", trace=[step], counts={"calls": 8, "refused": 9})
+    answer = Answer("Lee Mara", [3, 4, 4], 6, 7, "yes", False, [step], {"room": 5}, {"calls": 8, "refused": 9})
     question = Question("q", "Who?", ["Tom", "Mara Lee", "Al"], {"options": ["a"], "gold": 0, "else": 1})
     document = Document("d", ["x"])
     answers = Answers(tmp_path / "p.jsonl", {})
-    answers.add(document, question, Prepared(["x"], 10, counts={"calls": 11, "refused": 12}), answer, "g")
+    answers.add(document, question, Prepared(["x"], 10, counts={"calls": 11, "refused": 12}), answer, None)
     [line] = read_rows(answers.path)
-    assert answers.rows == {("d", "q"): {name: value for name, value in line.items() if name != "trace"}}
-    assert line.pop("hash") == document.hash and line.pop("trace") == [
-        {name: value for name, value in vars(step).items() if name != "candidates"}]
+    assert line.pop("trace") == [json.loads(json.dumps(vars(step)))] and line.pop("search") == {"room": 5}
+    assert answers.rows == {("d", "q"): line}
+    assert line.pop("hash") == document.hash
     assert line == json.loads("""{"id": "q", "document": "d", "question": "Who?",
         "prediction": "Lee Mara", "answers": ["Tom", "Mara Lee", "Al"], "nodes": 3, "flops": 6, "tokens": 7,
-        "construction_flops": 10, "end": "yes", "cut": false, "counts": {"calls": 8, "refused": 9}, "graph": "g",
+        "construction_flops": 10, "end": "yes", "cut": false, "counts": {"calls": 8, "refused": 9}, "graph": null,
         "construction_counts": {"calls": 11, "refused": 12}, "options": ["a"], "gold": 0}""")
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 from chromium import CONTRAST
-from runs import table
+from runs import run, table
 
+from core.disk import beside, write_row
 from core.files import InputError
 from data import ENDS, read_text
 from encoders.token_mean import TokenMean
+from evaluation.answers import row_of
 from pecan import Pecan, final_scores
 from view.ask import as_text, ask
-from view.page import main, page
+from view.page import main, page, read_searches
 from view.search import STORY
-from view.trace import append_row, read_searches, row_of
 
 HOSTILE = ['</script><script>window.hacked = 1</script>', '<img src=x onerror="window.hacked = 1">',
            "{{ 7 * 7 }}${window.hacked = 1}", "<!--<script>", "é\u2028中\u2029🙂"]
@@ -49,7 +50,7 @@ def searched(prepared, question):
 
     file = path.with_name("trace.jsonl")
     for asked, answer in zip(questions, answers):
-        append_row(file, row_of(asked, answer), path)
+        write_row(file, row_of(asked, asked, answer, beside(file, path)))
     return questions, methods, answers
 
 
@@ -129,6 +130,20 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
     assert ask(["book.txt", question]) == 0 and "warning: " in capsys.readouterr().err
     assert main(["selma.jsonl"]) == 0
     assert len(data_of(Path("selma.html").read_text("utf-8"))["questions"]) == 2
+
+
+def test_an_answer_of_eval_as_a_page(tmp_path):
+    """The page has this question alone, with the steps of its line and the graph of its document; no option of the run
+    is said again."""
+    run("--limit", 1, "--method", "pecan,bm25", "--window", 300, "--output", tmp_path)
+    file = tmp_path / "embedded" / "pecan.jsonl"
+    assert main([str(file), "--question", "test-0-1"]) == 0
+    [shown] = data_of(file.with_suffix(".html").read_text("utf-8"))["questions"]
+    [row] = [row for row in map(json.loads, file.read_text().splitlines()) if row["id"] == "test-0-1"]
+    assert shown["steps"] == row["trace"] and shown["answer"]["text"] == row["prediction"]
+    assert shown["settings"]["window"] == 300
+    with pytest.raises(InputError, match="bm25.jsonl: holds no search"):
+        main([str(file.with_stem("bm25"))])
 
 
 def data_of(html: str) -> dict:
