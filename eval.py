@@ -173,7 +173,7 @@ def main(argv=None) -> int:
 
     datasets = [Dataset(path, args.limit) for path in args.dataset]
     results = {dataset.name: {"report": dataset.report, "runs": {}, "needs --top": {}} for dataset in datasets}
-    if len(results) < len(datasets):
+    if len({name.casefold() for name in results}) < len(datasets):                # a Mac has one folder for both
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one, "
                          "each with its own --output")
     runs = plan(args, datasets)

@@ -165,7 +165,8 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
 
             # Each model has its own settings, and its window may not exceed the length that it was made for.
             options = argparse.Namespace(**vars(args) | row.checkpoints)
-            sources = PAPER.get(dataset.name, {}) | row.paper, chosen_settings(args), row.changes
+            by_paper = PAPER.get(args.dataset_settings or dataset.name, {}) | row.paper
+            sources = by_paper, chosen_settings(args), row.changes
             settings, construction = (name and resolve(locate(name), read_config(locate(name)).max_length, *sources)
                                       for name in (options.model, options.builder))
 

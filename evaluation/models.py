@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from core.files import InputError, remark
-from core.settings import Settings
+from core.settings import PAPER, Settings
 from data import EMBEDDED, Document
 from encoders.sbert import load_encoder, load_towers
 from llama import Llama
@@ -41,6 +41,9 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--window", type=int, help="window s in tokens (paper: 8192)")
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5; Qasper 0.98, "
                                                            "MuSiQue 0.55)")
+    parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
+                        help="the paper's t_p and length of an answer for this data set: "
+                             f"{', '.join(PAPER)} (eval.py: default by the names of official files)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
     parser.add_argument("--batch", type=int, help="rows that run together: summaries, replies, answers (default: 32; "
                                                   "without CUDA at most 16384 / window, and 8 for answers of compared "

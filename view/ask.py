@@ -39,8 +39,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--trace", nargs="?", const="-", type=trace_file, metavar="FILE.jsonl",
                         help="print every node that was read, and why; or append it to a file for view.page "
                              "(view/README.md)")
-    parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
-                        help=f"the paper's t_p and length of an answer for this data set: {', '.join(PAPER)}")
     add_model_options(parser)
 
     return parse_options(parser, argv)

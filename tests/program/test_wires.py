@@ -276,6 +276,7 @@ SETTINGS = """
 --method pecan                  | HotpotQA    | pecan                    | answer_tokens 32
 --method pecan                  | MuSiQue     | pecan                    | confidence 0.55, answer_tokens 32
 --method pecan --confidence .7  | MuSiQue     | pecan                    | confidence 0.7, answer_tokens 32
+--dataset-settings MuSiQue      | mine        | pecan                    | confidence 0.55, answer_tokens 32
 --method whole                  | MuSiQue     | whole                    | window 512, confidence 0.55, answer_tokens 32
 --method garlic                 | MuSiQue     | garlic                   | answer_tokens 32
 --method garlic --confidence .7 | Qasper      | garlic                   | answer_tokens 128
