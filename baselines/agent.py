@@ -115,22 +115,20 @@ class Talk:
     def ask(self, prompt: str, texts: list[str], parse: Callable, limit: int | None = None) -> Generator:
         """Ask `prompt` about each text; return what parse(reply, text) finds, without its Nones.
 
-        A None is something that is dropped, and so is the last of several lines if the limit cut it, unless nothing is
-        found in the others. A reply in which nothing is found is refused, and the prompt is asked once more below
-        AGAIN: decoding is greedy, so the same prompt would get the same reply.
+        A None is something that is dropped, and so is the last of several lines if the limit cut it. A reply in which
+        nothing is found is refused, and the prompt is asked once more below AGAIN: decoding is greedy, so the same
+        prompt would get the same reply.
         """
         found = [[]] * len(texts)
         for again in ("", AGAIN):
             left = [n for n, values in enumerate(found) if not values]
             replies = yield from self.say([again + prompt + texts[n] for n in left], limit or self.agent.limit)
             for n, reply in zip(left, replies):
-                whole = reply.text.rpartition("\n")[0] if reply.cut else ""
-                for text in (whole, reply.text, whole) if whole else [reply.text]:      # what a parser keeps is whole
-                    values = parse(text, texts[n])
-                    found[n] = found_in(values)
-                    if found[n]:
-                        self.counts["dropped"] += len(values) - len(found[n]) + (text != reply.text)
-                        break
+                text = reply.cut and reply.text.rpartition("\n")[0] or reply.text
+                values = parse(text, texts[n])
+                found[n] = found_in(values)
+                if found[n]:
+                    self.counts["dropped"] += len(values) - len(found[n]) + (text != reply.text)
                 self.note(reply, not found[n])
         return found
 
