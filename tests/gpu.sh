@@ -35,8 +35,8 @@ short=$([[ $gpu ]] || echo --limit 1)
 on_gpu 150 "The rings on published weights" "$python" -m pytest -q -n 0 --no-header -p no:cacheprovider \
     tests/numerics/test_published.py -k cuda
 part 150 "Stage 1 and a search, beside transformers" "$python" tests/benchmark.py ${short:+--short}
-part 60 "Memory at full size" "$python" -m pytest -q -n 0 --no-header -p no:cacheprovider \
-    tests/numerics/test_9_full_size.py
+on_gpu 60 "Memory of an 8B shape" "$python" -m pytest -q -n 0 --no-header -p no:cacheprovider \
+    tests/numerics/test_9_full_size.py -k gpu
 for dtype in float32 bfloat16; do
     on_gpu 90 "The main table, cuda in $dtype" "$python" eval.py --device cuda --dtype $dtype --output "$output/$dtype"
 done
