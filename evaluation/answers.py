@@ -57,9 +57,7 @@ class Answers:
     def holds(self, document: Document, question: Question) -> bool:
         """Whether this question is answered; InputError if its id was answered for other data."""
         row = self.rows.get((document.id, question.id))
-        wanted = {"hash": document.hash, "question": question.text, "answers": question.answers,
-                  **{name: question.extra.get(name) for name in OPTIONS}}
-        for name, value in wanted.items() if row else ():
+        for name, value in about(document, question).items() if row else ():
             if row.get(name) != value:
                 raise InputError(f"{self.path}: question {question.id} was answered for another text (its {name} has "
                                  "changed); choose another --output")
@@ -67,12 +65,16 @@ class Answers:
 
     def add(self, document: Document, question: Question, prepared: Prepared, answer: Answer, graph: Path | None):
         """Write the line of an answer to the disk before returning. `graph` is the file of the document's graph."""
-        row = {"document": document.id, "hash": document.hash, "answers": question.answers,
-               **{name: question.extra[name] for name in OPTIONS if name in question.extra},
-               "construction_flops": prepared.flops, "construction_counts": prepared.counts,
-               **row_of(question.id, question.text, answer, graph and beside(self.own, graph))}
+        row = about(document, question) | row_of(question.id, question.text, answer, graph and beside(self.own, graph))
+        row |= {"construction_flops": prepared.flops, "construction_counts": prepared.counts}
         write_row(self.own, row)
         self.keep(row)
+
+
+def about(document: Document, question: Question) -> dict:
+    """What an answer's row says about its question."""
+    return {"id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
+            "answers": question.answers, **{name: question.extra.get(name) for name in OPTIONS}}
 
 
 def claim(path: Path, setup: dict) -> dict:

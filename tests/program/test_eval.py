@@ -187,18 +187,6 @@ def test_the_tables_of_the_paper_are_run(go, tmp_path):
     assert len(list(tmp_path.glob("r/graphs/*.json"))) == 2
 
 
-def test_each_process_has_its_own_documents_and_file(go, tmp_path, monkeypatch, spy):
-    """Only the first shows how far it is, and prints. Here the second is alone, so the answers of the first are
-    missing."""
-    team = Mock(rank=1, size=2, each=lambda function: [function()], device=lambda _: "cpu")
-    monkeypatch.setattr(command_line, "Team", lambda: team)
-    calls = spy("answers_of", runner)
-    done = go("--method", "bm25")
-    [((_, left, _, shown), _)] = calls
-    assert [document.id for document, _ in left] == ["test-1"] and not shown and not done.stdout
-    assert {path.name for path in tmp_path.glob("r/embedded/*")} == {"bm25.setup.json", "bm25.1.jsonl"}
-
-
 def test_only_torchrun_makes_a_team(monkeypatch):
     """Without TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are another program's."""
     set_there = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "3"}
@@ -266,7 +254,7 @@ def test_replies_that_end_inside_their_thought_are_named(go, monkeypatch, thinki
     ("SIGKILL", 2, "graphs/*.replies"), ("SIGTERM", 2, "embedded/*.jsonl")])
 def test_a_killed_run_goes_on(sent, processes, there, three, undisturbed, tmp_path):
     """Killed during construction or between answers, the next run ends with the graphs and answers of an uninterrupted
-    one. One process alone prints."""
+    one. One process alone prints. (That two runs never write one file: test_two_runs_on_one_folder.)"""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
     command = [sys.executable, *launcher, "eval.py", "--device", "cpu", "--batch", "1", "--dataset", three, "--output",
                tmp_path / "r"]
@@ -283,3 +271,4 @@ def test_a_killed_run_goes_on(sent, processes, there, three, undisturbed, tmp_pa
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert again.returncode == 0 and again.stdout.count("Results: ") == 1, again.stderr
     assert answers(tmp_path / "r") == answers(undisturbed[0]) and graphs(tmp_path / "r") == graphs(undisturbed[0])
+    assert len([*tmp_path.glob("r/embedded/pecan*.jsonl")]) == processes, "each process writes its own file"
