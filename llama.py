@@ -102,12 +102,13 @@ def attention(q, k, v, mask=None):
     Returns the output [B, KV, G, T, K] and the weights A [B, KV, G, T, P] in at least float32. Query heads that share a
     key/value head lie along the axis G, so keys are never repeated.
     """
+    # Trap: in 16 bits a score near 300 is rounded to a multiple of 2, before the softmax makes it a factor of e^2.
+    q, k = at_least_float32(q), at_least_float32(k)
     scores = torch.einsum("bhgtk,bhpk->bhgtp", q, k) * q.shape[-1] ** -0.5          # h: key/value heads
     if mask is not None:
         scores = torch.where(mask[:, None, None], scores, float("-inf"))
 
-    # Trap: as in Hugging Face, the softmax runs in at least float32; the product with v runs in the model's dtype.
-    A = at_least_float32(scores).softmax(-1)
+    A = scores.softmax(-1)
     return torch.einsum("bhgtp,bhpk->bhgtk", A.to(v.dtype), v), A
 
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.masking_utils import eager_mask
 
 from core.settings import Settings
 from core.together import alone
@@ -60,11 +61,28 @@ def graph_of(model: Llama, document: Document, settings: Settings) -> Graph:
     return alone(build(model, document, settings), lambda groups: summarise(model, groups, settings))
 
 
-def hugging_face(folder, dtype="float32", attention="eager") -> PreTrainedModel:
+def float32_scores(module, query, key, value, mask, scaling, **_):
+    """Hugging Face's eager attention [B, T, H, K] and its weights, but for scores in float32 where it rounds them to 16
+    bits before the softmax."""
+    key = key.repeat_interleave(module.num_key_value_groups, 1)
+    value = value.repeat_interleave(module.num_key_value_groups, 1)
+    scores = query.float() @ key.float().transpose(2, 3) * scaling
+    weights = (scores if mask is None else scores + mask).softmax(-1).to(query.dtype)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+AttentionInterface.register("float32_scores", float32_scores)
+AttentionMaskInterface.register("float32_scores", eager_mask)
+
+
+def hugging_face(folder, dtype="float32", attention=None) -> PreTrainedModel:
     """The checkpoint in Hugging Face, loaded in its dtype. (A cast after loading would round inv_freq.)
+
+    Its attention is eager, in 16 bits with float32_scores.
 
     Its weights lie in the mapped file at any address, and last bits of products depend on it. So we copy them.
     """
+    attention = attention or ("float32_scores" if dtype in ("bfloat16", "float16") else "eager")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention).eval()
     for weight in model.parameters():
         weight.data = weight.data.clone()
@@ -102,6 +120,15 @@ def written_out(model, ids: list[int]):
     cache = Cache(model, 1, T)
     hidden, a = model.forward(torch.tensor([ids]), torch.arange(T)[None], cache, T)
     return model.logits(hidden[0]), a[0], cache
+
+
+def assert_nearer_to_float64(model, folder, ids: list[int]):
+    """In 16 bits our a(x, y) is nearer to that of the same rounded weights in float64 than Hugging Face's eager one."""
+    eager = hugging_face(folder, str(model.dtype).removeprefix("torch."), "eager")
+    theirs = mean_attention(one_pass(eager, ids))
+    exact = mean_attention(one_pass(eager.double(), ids))
+    ours = written_out(model, ids)[1]
+    assert relative(ours, exact) < relative(theirs, exact), (relative(ours, exact), relative(theirs, exact))
 
 
 # --- prompts --------------------------------------------------------------------------------------------------------

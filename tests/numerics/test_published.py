@@ -14,6 +14,7 @@ import naive_points
 import pytest
 import torch
 from oracle import (
+    assert_nearer_to_float64,
     assert_same_pass,
     hugging_face,
     ids_and_spans,
@@ -111,6 +112,10 @@ def test_every_layer_equals_hugging_face(smollm2, theirs, prompt, spy):
     _, ids, _ = prompt
     assert len(ids) > 350
     assert_same_pass(smollm2, theirs, ids, spy)
+
+
+def test_in_bfloat16_nearer_to_float64_than_hugging_face(smollm2, prompt):
+    assert_nearer_to_float64(Llama.load(smollm2.folder, "cpu", "bfloat16"), smollm2.folder, prompt[1])
 
 
 # --- on any device, in any dtype ------------------------------------------------------------------------------------
