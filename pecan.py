@@ -319,8 +319,9 @@ def build(model: Llama, document: Document, settings: Settings) -> Generator[lis
     A generator: for each level it yields the groups, as texts of nodes, and is sent their summaries, in this order.
     (core.together summarises the groups of many documents side by side; core.together.alone those of one.)
 
-    It ends when one group held a whole level, or when the next level would be empty or no shorter. Raises InputError if
-    the window is too small or the document is blank.
+    It climbs until a level has a single node, or the next would be empty or no shorter. (The paper does not say where
+    it ends; docs/choices.md has the evidence of its figures.) Raises InputError if the window is too small or the
+    document is blank.
     """
     tokenizer = model.tokenizer
     _, room = limit_and_room(tokenizer, settings)
@@ -334,7 +335,7 @@ def build(model: Llama, document: Document, settings: Settings) -> Generator[lis
     edges = []                                              # (i, j, e_ij)
     flops = 0
 
-    while True:
+    while len(top) > 1:
         # Nodes are packed into groups that fit a window, in document order; the model summarises each group.
         level = nodes[-1].level + 1
         lengths = [line_length(nodes[i].text) for i in top]
@@ -354,10 +355,6 @@ def build(model: Llama, document: Document, settings: Settings) -> Generator[lis
             edges += [(len(nodes), j, weight) for j, weight in zip(group, e, strict=True) if weight > 0]
             top.append(len(nodes))
             nodes.append(Node(level, text))
-
-        # If one group held the whole level below, the new level is the last; the paper does not say.
-        if len(groups) == 1:
-            break
 
     return Graph(nodes, edges, flops)
 

@@ -105,6 +105,8 @@ def build(tokenizer, attend, follow, eos, passages, chunk, window, summary_share
     edges = {}
     while True:
         level = [i for i in range(len(texts)) if levels[i] == levels[-1]]
+        if len(level) == 1:
+            return texts, levels, edges
         lengths = {i: len(node_line(tokenizer, texts[i])) for i in level}
         groups = pack(level, lengths, space)
         found = []
@@ -119,10 +121,6 @@ def build(tokenizer, attend, follow, eos, passages, chunk, window, summary_share
         for text, e in found:
             edges |= {(len(texts), j): weight for j, weight in e.items()}
             texts.append(text)
-
-        # A single group covers the whole level, so its IPs are the top level.
-        if len(groups) == 1:
-            return texts, levels, edges
 
 
 # --- stage 2: dynamic graph search (3.2) ----------------------------------------------------------------------------
