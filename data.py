@@ -43,12 +43,6 @@ class Document:
 
 # --- methods and answers --------------------------------------------------------------------------------------------
 
-# Why reading ended.
-ENDS = {"yes": "the model said it knows enough", "nodes": "the fixed number of nodes was read",
-        "all": "all there was has been read", "window": "the window was full", "read": "everything was read at once",
-        "none": "nothing was found to answer from"}
-
-
 @dataclass
 class Prepared:
     """A document made ready for its questions."""
@@ -66,7 +60,7 @@ class Answer:
     nodes: list[int]              # indices in Prepared.texts, in the order they were read (LongLLMLingua: ranks)
     flops: int
     tokens: int                   # prompt, nodes, checks and answer
-    end: str = "read"             # why reading ended, a key of ENDS
+    end: str = "everything was read at once"      # why reading ended, in words
     cut: bool = False             # the document did not fit the window and was cut
     trace: list = field(default_factory=list)         # its steps: pecan.Step, or the replies of a baseline
     search: dict = field(default_factory=dict)        # what PECAN's search began with: settings, room, c, lengths

@@ -16,6 +16,7 @@ easy.
 import math
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -112,21 +113,29 @@ def attention(q, k, v, mask=None):
     return torch.einsum("bhgtp,bhpk->bhgtk", A.to(v.dtype), v), A
 
 
-def attention_in_blocks(q, k, v, mask, attended):
+def mean_over_heads(A, layer: int = 0, layers: int = 1):
+    """What a layer adds to a(x, y), before the mean over layers (3.1): A [B, KV, G, T, P'] as [B, T, P'].
+
+    A variant takes its place to look at some heads or layers alone (evaluation/variants.py).
+    """
+    return A.mean((1, 2))
+
+
+def attention_in_blocks(q, k, v, mask, attended, over=mean_over_heads):
     """`attention` of all heads q [B, H, T, K], in blocks of tokens: at most BLOCK_BYTES of weights are alive at once.
 
-    Returns the output [B, H, T, K], and the mean over heads of A to the first `attended` = P' tokens [B, T, P'].
+    Returns the output [B, H, T, K], and `over` heads of A to the first `attended` = P' tokens [B, T, P'].
     """
     B, H, T, _ = q.shape
     block = max(1, BLOCK_BYTES // (4 * B * H * k.shape[2]))
     if T > block:
-        blocks = [attention_in_blocks(q[:, :, t:t + block], k, v, mask[:, t:t + block], attended)
+        blocks = [attention_in_blocks(q[:, :, t:t + block], k, v, mask[:, t:t + block], attended, over)
                   for t in range(0, T, block)]
         outputs, means = zip(*blocks)
         return torch.cat(outputs, 2), torch.cat(means, 1)
 
     out, A = attention(q.unflatten(1, (k.shape[1], -1)), k, v, mask)                       # [B, KV, G, T, K]
-    return out.flatten(1, 2), A[..., :attended].mean((1, 2))
+    return out.flatten(1, 2), over(A[..., :attended])
 
 
 # --- node cache (Appendix B) ----------------------------------------------------------------------------------------
@@ -139,13 +148,14 @@ class Cache:
     sees them.
     """
 
-    def __init__(self, model: "Llama", rows: int, capacity: int):
+    def __init__(self, model: "Llama", rows: int, capacity: int, over=mean_over_heads):
         config = model.config
         shape = (rows, config.kv_heads, capacity, config.head_width)
         # Zeros, because a masked weight of 0 times NaN is NaN.
         self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
         self.values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
         self.capacity = capacity
+        self.over = over                                        # what each layer adds to a(x, y)
         self.lengths = [0] * rows
         self.nodes: list[dict] = [{} for _ in range(rows)]      # per row: node -> (its first slot, the slot after it)
 
@@ -327,7 +337,8 @@ class Llama:
 
             # Attention. The fused kernel is faster, but gives no weights.
             if attended:
-                out, over_heads = attention_in_blocks(q, k, v, mask, attended)             # [B, H, T, K], [B, T, P']
+                over = partial(cache.over, layer=layer, layers=config.layers)
+                out, over_heads = attention_in_blocks(q, k, v, mask, attended, over)       # [B, H, T, K], [B, T, P']
                 a += over_heads
             else:
                 out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and T > 1,

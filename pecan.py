@@ -37,9 +37,9 @@ worked example, two IPs above three chunks (tests/numerics/test_7_pecan.py compu
     final                   .50    .65    .85     chunk 2 is read next
 """
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ from core.text import split
 from core.together import Batches, Construction, batch_rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
-from llama import Cache, Llama, Segment, flops_of_reply, length_of
+from llama import Cache, Llama, Segment, flops_of, flops_of_reply, length_of, mean_over_heads
 from model.tokenizer import without_thought
 
 # --- the graph (section 3) ------------------------------------------------------------------------------------------
@@ -261,9 +261,10 @@ def tokens_of(span: tuple[int, int], token_spans: list[tuple[int, int]]) -> list
     return [x for x, (first, last) in enumerate(token_spans) if first < end and last > start]
 
 
-def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> list[InformationPoint]:
+def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool,
+                       edges: Callable = edge_weights) -> list[InformationPoint]:
     """The IPs of a reply. `ids` are its tokens; `a` [tokens, N] has a row a(x, j) for each of them, or is
-    None if there are none.
+    None if there are none. `edges` weighs the edges of an IP.
 
     A reply of `limit` tokens may be cut off, so its last bullet is dropped if there are other points. A bullet that
     repeats an earlier one word for word is dropped, because it adds nothing to read; the paper does not say.
@@ -283,11 +284,14 @@ def information_points(tokenizer, ids: list[int], a, limit: int, tree: bool) -> 
         tokens.setdefault(bullet, sorted({x for span in spans for x in tokens_of(span, token_spans)}))
     if tree and tokens:
         tokens = {" ".join(tokens): sorted(set().union(*tokens.values()))}
-    return [InformationPoint(bullet, edge_weights(a, x).tolist()) for bullet, x in tokens.items()]
+    return [InformationPoint(bullet, edges(a, x).tolist()) for bullet, x in tokens.items()]
 
 
-def summarise(model: Llama, batch: list[list[str]], settings: Settings) -> list[Summary]:
+def summarise(model: Llama, batch: list[list[str]], settings: Settings, over: Callable = mean_over_heads,
+              edges: Callable = edge_weights) -> list[Summary]:
     """Summarise each group of node texts, all groups in one batch.
+
+    `over` says which layers and heads make a(x, y), and `edges` makes the edges of an IP from a(x, j).
 
     The prompt runs through PyTorch's fused kernel, which returns no weights. None are needed: only the reply's tokens
     count, and their weights are computed one by one. If a reply is empty, the nodes of its group have no edges from
@@ -298,7 +302,7 @@ def summarise(model: Llama, batch: list[list[str]], settings: Settings) -> list[
 
     # Prefill: the model reads the prompts, and the cache records where the tokens of each node are.
     prompts = [summary_prompt(tokenizer, texts) for texts in batch]
-    cache = Cache(model, len(batch), max(map(length_of, prompts)) + limit)
+    cache = Cache(model, len(batch), max(map(length_of, prompts)) + limit, over)
     hidden, _ = model.read(cache, prompts)
 
     # Decode: the model writes the replies. Every token comes with its attention to the nodes of its group, a(x, j).
@@ -308,7 +312,8 @@ def summarise(model: Llama, batch: list[list[str]], settings: Settings) -> list[
     # Trap: a has as many columns as the largest group has nodes. Keep the own group's.
     summaries = []
     for texts, prompt, ids, a in zip(batch, prompts, replies, attentions, strict=True):
-        points = information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, settings.tree)
+        points = information_points(tokenizer, ids, None if a is None else a[:, :len(texts)], limit, settings.tree,
+                                    edges)
         summaries.append(Summary(points, flops_of_reply(model.config, length_of(prompt), len(ids))))
     return summaries
 
@@ -422,7 +427,7 @@ class Step:
     z: float | None = None        # Eᵀr
     c: float | None = None        # similarity
     score: float | None = None    # final score
-    candidates: list[tuple[int, float, float]] | None = None        # the best ones, itself first: (node, z, score)
+    candidates: list[tuple[int, float, float]] | None = None        # the best ones, in this order: (node, z, score)
 
     # The check after this node; None without one.
     p_yes: float | None = None
@@ -460,9 +465,10 @@ class Search:
     """The search for one query, with its node cache, its visited nodes S and their relevance r.
 
     Creating it reads the prompt up to the first node. Then `start` and `next` go step by step, and r, c, E and z can be
-    read after each; `answer` does all the rest. To search along other edges, set E. FLOPs and tokens are those that the
-    model spent since the search began, so end one search before you begin another with the same model.
+    read after each; `answer` does all the rest. To search along other edges, set E. A variant of the method is a
+    subclass with another `over`, `relevance`, `scores`, `choose` or `stop`.
     """
+    over = staticmethod(mean_over_heads)          # which layers and heads make the attention to the query
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
         self.model = model
@@ -475,6 +481,9 @@ class Search:
         self.r = torch.zeros(len(graph.nodes), dtype=torch.float64)       # [|V|]
         self.visited: list[int] = []                                      # S, node ids in the order they were read
         self.trace: list[Step] = []                                       # one step for each visited node
+        self.yes = 0                                                      # checks that said Yes
+        self.flops = 0                                                    # spent so far
+        self.tokens = 0                                                   # read and written so far, checks included
 
         self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
@@ -485,14 +494,14 @@ class Search:
         self.checks = settings.fixed_nodes is None
         self.closing = self.tokenizer.frame.before_reply if self.checks else []
 
-        self.cache = Cache(model, 1, settings.window)
-        self.spent_before = model.spent()
+        self.cache = Cache(model, 1, settings.window, self.over)
+        self.count(length_of(prompt))
         model.read(self.cache, [prompt])
 
-    @property
-    def z(self) -> torch.Tensor:
-        """The retrieval score of every node now [|V|] (equation 1)."""
-        return self.E.T @ self.r
+    def count(self, tokens: int, logits: int = 0):
+        """Add the cost of a pass over new tokens, which see those in the cache, too."""
+        self.flops += flops_of(self.model.config, tokens, self.cache.lengths[0] + tokens, logits)
+        self.tokens += tokens
 
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
@@ -504,33 +513,30 @@ class Search:
 
         word = self.tokenizer.first("No" if self.trace[-1].verdict == "No" else "Yes")
         turn = answer_turn(self.tokenizer, word, self.settings.again(self.question))
+        self.count(length_of(turn), logits=1)
         hidden, _ = self.model.read(self.cache, [turn])
-        ids, _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
 
-        text = self.tokenizer.reply(ids[0]).strip()
+        read = self.cache.lengths[0]
+        limit = self.settings.answer_tokens
+        (ids,), _ = self.model.generate(self.cache, hidden, limit)
+        self.tokens += len(ids)
+        for n in range(1, min(len(ids), limit - 1) + 1):                  # the limit's token need not run
+            self.flops += flops_of(self.model.config, 1, read + n, 1)
+
         search = {"settings": asdict(self.settings), "room": self.room + self.lengths[self.visited].sum().item(),
                   "c": self.c.tolist(), "lengths": self.lengths.tolist()}
-        return Answer(text, self.visited, *self.model.spent(self.spent_before), end, trace=self.trace, search=search,
-                      counts={"thinking": int(self.tokenizer.thinking(ids[0]))})
+        return Answer(self.tokenizer.reply(ids).strip(), self.visited, self.flops, self.tokens, end, trace=self.trace,
+                      search=search, counts={"thinking": int(self.tokenizer.thinking(ids))})
 
     def run(self) -> str:
-        """Read nodes until t_n checks said Yes, or until no other node fits. Returns why it ended (data.ENDS).
-
-        There is a check after the top level, then one after each node. The Yes verdicts need not be successive; the
-        paper does not say. Without progress control (4.2) there are no checks, and the search ends after
-        settings.fixed_nodes nodes.
-        """
+        """Read nodes until `stop` says why the search ends, or until no other node fits. Returns why, in words."""
         hidden = self.hidden if self.trace else self.start()               # a search may have begun step by step
-        yes = 0
         while hidden is not None:
-            if self.checks:
-                yes += self.check(hidden)
-                if yes >= self.settings.patience:
-                    return "yes"
-            elif len(self.trace) >= self.settings.fixed_nodes:
-                return "nodes"
+            end = self.stop(hidden)
+            if end:
+                return end
             hidden = self.next()
-        return "all" if len(self.trace) == len(self.graph.nodes) else "window"
+        return "all there was has been read" if len(self.trace) == len(self.graph.nodes) else "the window was full"
 
     def start(self) -> torch.Tensor:
         """Visit the top level (3.2.1), in document order, as `visit` does. InputError if none of its nodes fits.
@@ -547,13 +553,7 @@ class Search:
         room = self.room
         if self.lengths[top_level].sum() > room:
             room -= min(RESERVE * self.settings.chunk, room // 2)
-
-        chosen = []
-        for i in sorted(top_level, key=lambda i: -self.c[i].item()):
-            length = self.lengths[i].item()
-            if len(chosen) < most and length <= room:
-                chosen.append(i)
-                room -= length
+        chosen = self.fitting(sorted(top_level, key=lambda i: -self.c[i].item()), room)[:most]
         if not chosen:
             raise InputError(f"window {self.settings.window} is too small for a node of the top level")
 
@@ -566,60 +566,104 @@ class Search:
             self.visit(piece)
         return self.visit(last, self.closing)
 
-    def check(self, hidden: torch.Tensor) -> bool:
-        """Dynamic progress control (3.2.1): does the model say that S is enough to answer, p_yes > t_p?
+    def fitting(self, nodes: list[int], room: int) -> list[int]:
+        """Those of the nodes that fit the room together; one that no longer fits is passed over."""
+        found = []
+        for i in nodes:
+            if self.lengths[i] <= room:
+                found.append(i)
+                room -= self.lengths[i].item()
+        return found
 
-        p_yes is the softmax of two logits after a visit, which returned hidden [1, D]: those of the first tokens of
-        "Yes" and "No". A word may take several tokens; the paper does not say.
+    def stop(self, hidden: torch.Tensor) -> str | None:
+        """Dynamic progress control (3.2.1): why the search ends after a visit, which returned hidden [1, D]; or None.
+
+        It ends when t_n checks have said Yes. They need not be successive; the paper does not say. Without progress
+        control (4.2) there are no checks, and it ends after settings.fixed_nodes nodes.
         """
+        if not self.checks:
+            return "the fixed number of nodes was read" if len(self.trace) >= self.settings.fixed_nodes else None
+        self.yes += self.check(hidden)
+        return "the model said it knows enough" if self.yes >= self.settings.patience else None
+
+    def check(self, hidden: torch.Tensor) -> bool:
+        """Does the model say that S is enough to answer, p_yes > t_p (3.2.1)? The trace keeps p_yes and the verdict.
+
+        p_yes is the softmax of two logits of hidden [1, D]: those of the first tokens of "Yes" and "No". A word may
+        take several tokens; the paper does not say.
+        """
+        self.count(0, logits=1)
         logits = self.model.logits(hidden, [self.tokenizer.first("Yes"), self.tokenizer.first("No")])      # [1, 2]
 
         step = self.trace[-1]
         step.p_yes = logits[0].cpu().double().softmax(0)[0].item()
         step.verdict = "Yes" if step.p_yes > self.settings.confidence else "No"
-        step.flops, step.tokens = self.model.spent(self.spent_before)
+        step.flops = self.flops
+        step.tokens = self.tokens
         return step.verdict == "Yes"
 
     def next(self) -> torch.Tensor | None:
-        """Visit the node outside S with the highest final score (3.2.2), at whatever level. None if no other fits.
+        """Visit what `choose` takes of the nodes outside S, at whatever level (3.2.2). None if no other fits.
 
         The paper does not say: ties go to the lower id, and nodes that no longer fit the window are passed over.
         """
-        z, score = final_scores(self.E, self.r, self.c, self.settings.attention, self.settings.similarity)
-
+        z, score = self.scores()
         possible = self.lengths <= self.room                                               # [|V|]
         possible[self.visited] = False
         candidates = possible.nonzero()[:, 0]
         best = candidates[score[candidates].argsort(descending=True, stable=True)].tolist()
-        if not best:
+        nodes = self.fitting(self.choose(best), self.room)
+        if not nodes:
             return None
-        return self.visit(best[:1], self.closing, z=z[best[0]].item(), c=self.c[best[0]].item(),
-                          score=score[best[0]].item(),
-                          candidates=[(i, z[i].item(), score[i].item()) for i in best[:CANDIDATES]])
 
-    def visit(self, nodes: list[int], closing: list[int] = (), **why) -> torch.Tensor:
-        """Read nodes into the cache, and set their r from their attention to the question (Appendix C).
+        listed = [(i, z[i].item(), score[i].item()) for i in best[:CANDIDATES]]
+        return self.visit(nodes, self.closing, {i: {"z": z[i].item(), "c": self.c[i].item(), "score": score[i].item(),
+                                                    "candidates": listed} for i in nodes})
 
-        Attention inside a node and to other nodes is left out. `why` holds z, c, score and candidates of a single node
-        that was chosen by them.
+    def choose(self, best: list[int]) -> list[int]:
+        """The nodes to read before the next check: the one with the highest final score (3.2.2), which comes first."""
+        return best[:1]
+
+    def scores(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """z and the final score of every node now, each [|V|]."""
+        return final_scores(self.E, self.r, self.c, self.settings.attention, self.settings.similarity)
+
+    @property
+    def z(self) -> torch.Tensor:
+        """The retrieval score of every node now [|V|] (equation 1)."""
+        return self.E.T @ self.r
+
+    def relevance(self) -> torch.Tensor:
+        """r of every node now [|V|], 0 outside S (Appendix C)."""
+        r = torch.zeros_like(self.r)
+        for step in self.trace:
+            r[step.node] = relevance(step.to_query, step.position)
+        return r
+
+    def visit(self, nodes: list[int], closing: list[int] = (), chosen: dict[int, dict] | None = None) -> torch.Tensor:
+        """Read nodes into the cache; their attention to the question gives r (Appendix C).
+
+        Attention inside a node and to other nodes is left out. `chosen` holds z, c, score and candidates of nodes that
+        were chosen by them.
 
         Returns the hidden state [1, D] of the last token, and keeps it for `run`. The tokens `closing` follow the nodes
         in the same pass, for a check, and are removed from the cache.
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
+        self.count(length_of(lines) + len(closing))
         hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]), closing)    # a [1, T, 1]
         self.room -= length_of(lines)
-        flops, tokens = self.model.spent(self.spent_before)
 
         for node in nodes:
             first, end = self.cache.nodes[0][node]                                         # without the marker
             to_query = a[0, first - before:end - before, 0].cpu().double().mean().item()   # mean over the node's tokens
-            position = len(self.trace) + 2                                                 # the query has position 1
-            self.r[node] = relevance(to_query, position)
             self.visited.append(node)
-            self.trace.append(Step(node, self.graph.nodes[node].level, position, to_query, r=self.r[node].item(),
-                                   cached=end, flops=flops, tokens=tokens, **why))
+            self.trace.append(Step(node, self.graph.nodes[node].level, len(self.trace) + 2, to_query, r=0, cached=end,
+                                   flops=self.flops, tokens=self.tokens, **(chosen or {}).get(node, {})))
+        self.r = self.relevance()
+        for step in self.trace[-len(nodes):]:
+            step.r = self.r[step.node].item()
         self.hidden = hidden
         return hidden
 
@@ -630,16 +674,19 @@ class Pecan(Method):
     """Both stages as one method (data.Method).
 
     `model` searches and answers, `encoder` gives the similarity. `builder` builds the graph (Table 2) with the settings
-    `construction`. By default `model` builds, too, and `construction` is `settings`.
+    `construction`. By default `model` builds, too, and `construction` is `settings`. A variant puts functions like
+    `build` and `summarise`, or a class like `Search`, in their places (evaluation/variants.py).
     """
 
     def __init__(self, model: Llama, encoder, settings: Settings, builder: Llama | None = None,
-                 construction: Settings | None = None):
+                 construction: Settings | None = None, build: Callable = build, summarise: Callable = summarise,
+                 search: Callable = Search):
         self.model = model
         self.encoder = encoder
         self.settings = settings
         self.builder = builder or model
         self.construction = construction or settings
+        self.stages = {"build": build, "summarise": summarise, "search": search}
         self.models = {"model": model, "encoder": encoder, "builder": self.builder}
         self.batches = Batches(batch_rows(self.construction, self.builder.device.type))
 
@@ -663,14 +710,15 @@ class Pecan(Method):
 
     def construct(self, document: Document) -> Generator:
         """Stage 1; its result is what the file of a graph holds."""
-        graph = yield from build(self.builder, document, self.construction)
+        graph = yield from self.stages["build"](self.builder, document, self.construction)
         return asdict(graph)
 
     def prepare_all(self, documents, paths, progress=False):
         """Load the graph of each document, or build it and write it to its path. Then embed its nodes."""
         graphs = together([Construction(self.construct(document), path, self.identity(document))
                            for document, path in zip(documents, paths, strict=True)],
-                          self.batches, lambda groups: summarise(self.builder, groups, self.construction), progress)
+                          self.batches, partial(self.stages["summarise"], self.builder, settings=self.construction),
+                          progress)
         return [graph if isinstance(graph, InputError) else attempt(self.ready, graph, path)
                 for graph, path in zip(graphs, paths)]
 
@@ -691,7 +739,7 @@ class Pecan(Method):
     def search(self, prepared: Prepared, question: str) -> Search:
         """The search for a question, before it has visited a node."""
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
-        return Search(self.model, prepared.graph, question, c, self.settings)
+        return self.stages["search"](self.model, prepared.graph, question, c, self.settings)
 
 
 if __name__ == "__main__":

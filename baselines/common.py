@@ -21,6 +21,7 @@ from pecan import answer_turn, chunks, node_line, question_prompt, room_for_node
 
 HEADING = 12                      # words of a heading at most
 READERS = 8                       # rows on a processor: readers write little, and more rows leave its caches
+NOTHING = "nothing was found to answer from"
 STOPS = ".!?:;,\"'”’。！？：；，、」』।؟۔"  # at the end of a line that is no heading
 
 
@@ -105,7 +106,7 @@ class Baseline(Method):
             found = attempt(self.find, prepared, question)
             if isinstance(found, InputError):
                 yield n, found
-            elif found[0].end == "none":
+            elif found[0].end == NOTHING:
                 yield n, found[0]
             else:
                 waiting.append((n, *found))
@@ -119,8 +120,10 @@ class Baseline(Method):
         flops = self.flops()
         tokens = self.model.tokens
         prompt, nodes, cut = self.read(prepared, question) or Reading([])
-        return Answer("", list(nodes), self.flops() - flops, self.model.tokens - tokens, "read" if prompt else "none",
-                      cut), prompt
+        answer = Answer("", list(nodes), self.flops() - flops, self.model.tokens - tokens, cut=cut)
+        if not prompt:
+            answer.end = NOTHING
+        return answer, prompt
 
     def read_together(self, waiting: list) -> Iterable:
         """Yield (n, answer) for all that are waiting."""

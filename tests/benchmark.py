@@ -102,7 +102,7 @@ def one_search(n: int):
 
     def read_all(model: Llama) -> list:
         answer = Search(model, graph, "Who?", torch.linspace(0, 1, n + 1), settings).answer()
-        assert answer.end == "all"
+        assert answer.end == "all there was has been read"
         return [model.tokenizer.encode(answer.text), answer.nodes, [step.r for step in answer.trace],
                 [step.p_yes for step in answer.trace]]
 

@@ -9,7 +9,7 @@ from core.command import make_parser, parse_options, shown, user_errors
 from core.disk import beside, read_rows, write_row
 from core.files import InputError, attempt
 from core.settings import PAPER, resolve
-from data import ENDS, Answer, read_text
+from data import Answer, read_text
 from evaluation.answers import row_of
 from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
 from evaluation.tables import quantity
@@ -47,7 +47,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def as_text(answer: Answer, question: str, texts: list[str], steps: bool) -> str:
     """An answer for a reader, with its steps if `steps` is set; `texts` are the texts of all nodes."""
     lines = [question, f"  {answer.text}",
-             f"  ({len(answer.nodes)} of {len(texts)} nodes read, {quantity(answer.flops)} FLOPs; {ENDS[answer.end]})"]
+             f"  ({len(answer.nodes)} of {len(texts)} nodes read, {quantity(answer.flops)} FLOPs; {answer.end})"]
     for step in answer.trace if steps else []:
         why = "top level" if step.score is None else f"score {step.score:.3g} (z {step.z:.3g}, c {step.c:.3f})"
         check = "" if step.p_yes is None else f"  p_yes {step.p_yes:.3f} {step.verdict}"

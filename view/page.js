@@ -479,7 +479,6 @@ for (const found of data.graphs) {
   found.drawn = [...found.edges].sort((a, b) => b[2] - a[2]).slice(0, found.texts.length);
 }
 data.questions.forEach((row, n) => {
-  row.answer.end = data.ends[row.answer.end];
   const words = differences(row), option = element("option", "", `${n + 1}. ${words ? words + ": " : ""}${row.question}`);
   option.value = n;
   by("questions").append(option);

@@ -19,7 +19,6 @@ import jinja2
 from core.command import make_parser, parse_options, user_errors
 from core.disk import read_kept, read_rows
 from core.files import InputError, sha256, write_file
-from data import ENDS
 from evaluation.answers import answer_files
 
 FOLDER = Path(__file__).parent
@@ -45,7 +44,7 @@ def page(rows: list[dict], about: str = "", start: int = 0) -> str:
                           "graph": list(graphs).index(graph["hash"]), **row["search"]})
 
     # JSON for a script tag. Without "<", no text in it can end the tag or begin another.
-    data = {"graphs": list(graphs.values()), "questions": questions, "ends": ENDS, "start": start}
+    data = {"graphs": list(graphs.values()), "questions": questions, "start": start}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     style, script = ((FOLDER / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True)

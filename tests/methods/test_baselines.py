@@ -25,7 +25,7 @@ import pecan
 from baselines import memwalker, raptor
 from baselines.agent import TreeNode
 from baselines.bm25 import BM25, Okapi
-from baselines.common import pack_paragraphs, pack_sentences, units
+from baselines.common import NOTHING, pack_paragraphs, pack_sentences, units
 from baselines.dense import Dense
 from baselines.longllmlingua import LongLLMLingua, shares
 from baselines.memwalker import MeMWalker
@@ -282,7 +282,7 @@ def test_walks(tiny, actions, read, shown):
     method = MeMWalker(tiny, Settings(window=10_000))
     script = Script(method, *(f"Reasoning: ok\nAction: {action}" for action in actions.split(" > ")))
     answer = method.answer(Prepared([node.text for node in TOWN], graph=TOWN), "who?")
-    assert (answer.nodes, answer.end) == (read, "read" if read else "none") and not script.replies
+    assert answer.nodes == read and (answer.end == NOTHING) == (not read) and not script.replies
     for n, wanted in shown.items():
         assert " ".join(re.findall(r"root|left|right|sum\d|seg\d|\d to \d", script.heard[n])) == wanted
 

@@ -193,16 +193,16 @@ def search(tokenizer, attend, p_yes, texts, levels, E, question, c, *, chunk, wi
             steps[-1] |= {"p_yes": p, "verdict": "Yes" if p > confidence else "No"}
             yes += p > confidence
             if yes == patience:
-                return steps, "yes"
+                return steps, "the model said it knows enough"
         elif len(steps) >= fixed_nodes:
-            return steps, "nodes"
+            return steps, "the fixed number of nodes was read"
 
         # Read the node with the highest final score that fits; of equal ones the first.
         z, final = scores(E, r, c, attention, similarity)
         visited = [step["node"] for step in steps]
         fit = [i for i in range(len(texts)) if i not in visited and len(prompt) + lengths[i] <= window]
         if not fit:
-            return steps, "all" if len(visited) == len(texts) else "window"
+            return steps, "all there was has been read" if len(visited) == len(texts) else "the window was full"
         ranked = sorted(fit, key=lambda i: -final[i])
         best = ranked[0]
         visit(best, z[best], c[best], final[best], [(i, z[i], final[i]) for i in ranked[:10]])

@@ -184,5 +184,6 @@ def test_searching_equals_the_naive_one(tiny):
         met.update(name for name, holds in situations.items() if holds)
 
     compare()
-    assert met == {"yes", "nodes", "all", "window", "no room", "p_yes is t_p", "patience", "part of the top",
-                   "up again", "a negative c is read", "a tie"}, "the random searches must meet all these situations"
+    assert met == {"the model said it knows enough", "the fixed number of nodes was read", "the window was full",
+                   "all there was has been read", "no room", "p_yes is t_p", "patience", "part of the top", "up again",
+                   "a negative c is read", "a tie"}, "the random searches must meet all these situations"

@@ -94,7 +94,7 @@ def test_edges_equal_those_from_hugging_face(tiny, tiny_hf, document, settings, 
     texts, wanted = [], []                                             # of the IPs: their texts, and their rows of E
     first = 0                                                          # id of the first node of the group
     for (_, prompt), (arguments, _) in zip(prompts[1:], replies, strict=True):     # prompts[0] had no nodes
-        _, reply, _, limit, _ = arguments
+        _, reply, _, limit, *_ = arguments
         ids, spans = ids_and_spans(prompt)
         rows = to_nodes(mean_attention(one_pass(tiny_hf, ids + reply))[len(ids):], spans.values())
         for tokens in naive_points.points(tiny.tokenizer, reply, len(reply) == limit).values():
