@@ -445,16 +445,21 @@ class Llama:
         cache.lengths = [old + new for old, new in zip(before, counts)]
         return hidden, a
 
-    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
+    def new_cache(self, capacity: int, over=mean_over_heads, rows: int = 1) -> Cache:
+        """An empty cache. (A search asks its model for one, because it may share it with others: core/lockstep.py.)"""
+        return Cache(self, rows, capacity, over)
+
+    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probes: list[list[int]] | None = None):
         """Append rows. Return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-        A `probe` follows each row in the same pass and is rolled back. The hidden state is then that of the probe's
-        last token.
+        A row's probe follows it in the same pass and is rolled back. The hidden state is then that of the probe's last
+        token.
         """
-        rows = [[*segments, (None, probe)] for segments in rows]
+        probes = probes or [[]] * len(rows)
+        rows = [[*segments, (None, probe)] for segments, probe in zip(rows, probes, strict=True)]
         ends = torch.tensor([[length_of(segments) - 1] for segments in rows], device=self.device)
         hidden, a = self.append(cache, rows, averaging, ends)                              # [B, 1, D]
-        cache.rollback([end - len(probe) for end in cache.lengths])
+        cache.rollback([end - len(probe) for end, probe in zip(cache.lengths, probes)])
         return hidden[:, 0], a
 
     @torch.no_grad()

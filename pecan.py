@@ -48,9 +48,10 @@ import torch
 from core.code import code_of_graphs
 from core.disk import node_vectors
 from core.files import InputError, attempt, remark
+from core.lockstep import Lockstep
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
-from core.together import Batches, Construction, batch_rows, together
+from core.together import Batches, Construction, batch_rows, search_rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
 from llama import Cache, Llama, Segment, flops_of, flops_of_reply, length_of, mean_over_heads
@@ -494,7 +495,7 @@ class Search:
         self.checks = settings.fixed_nodes is None
         self.closing = self.tokenizer.frame.before_reply if self.checks else []
 
-        self.cache = Cache(model, 1, settings.window, self.over)
+        self.cache = model.new_cache(settings.window, self.over)
         self.count(length_of(prompt))
         model.read(self.cache, [prompt])
 
@@ -652,7 +653,7 @@ class Search:
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
         self.count(length_of(lines) + len(closing))
-        hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]), closing)    # a [1, T, 1]
+        hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]), [closing])  # a [1, T, 1]
         self.room -= length_of(lines)
 
         for node in nodes:
@@ -689,6 +690,7 @@ class Pecan(Method):
         self.stages = {"build": build, "summarise": summarise, "search": search}
         self.models = {"model": model, "encoder": encoder, "builder": self.builder}
         self.batches = Batches(batch_rows(self.construction, self.builder.device.type))
+        self.searches = Batches(search_rows(settings, model))
 
     @classmethod
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":
@@ -729,17 +731,26 @@ class Pecan(Method):
         vectors, flops = node_vectors(path, self.encoder, texts)
         return Prepared(texts, graph.flops + flops, graph, vectors, self.encoder.cut(texts))
 
-    def answer(self, prepared: Prepared, question: str) -> Answer:
+    def answer(self, prepared: Prepared, question: str, model: Llama | None = None) -> Answer:
         """Search the graph and answer. The FLOPs include the embedding of the query."""
-        flops_before = self.encoder.flops
-        answer = self.search(prepared, question).answer()
-        answer.flops += self.encoder.flops - flops_before
-        return answer
+        return self.search(prepared, question, model).answer()
 
-    def search(self, prepared: Prepared, question: str) -> Search:
-        """The search for a question, before it has visited a node."""
+    def answer_all(self, asked):
+        """Searches run side by side (core/lockstep.py), those of large graphs together."""
+        def beside(numbers):
+            searches = [partial(self.answer, *asked[n]) for n in numbers]
+            return Lockstep(self.model, self.settings.window, searches).results()
+
+        return self.searches.run(range(len(asked)), lambda n: len(asked[n][0].texts), beside)
+
+    def search(self, prepared: Prepared, question: str, model: Llama | None = None) -> Search:
+        """The search for a question, before it has visited a node. `model` is self.model, or one that shares it."""
+        flops_before = self.encoder.flops
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
-        return self.stages["search"](self.model, prepared.graph, question, c, self.settings)
+        flops = self.encoder.flops - flops_before
+        search = self.stages["search"](model or self.model, prepared.graph, question, c, self.settings)
+        search.flops += flops
+        return search
 
 
 if __name__ == "__main__":

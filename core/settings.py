@@ -4,6 +4,7 @@ from pathlib import Path
 
 from core.files import COUNT, FLAG, InputError, Rule, check_values, read_if_there
 
+SMALL = 256                       # the width below which a model gains nothing from more threads, but from more rows
 WINDOW = 8192                     # s, the paper's window for construction and search (section 4)
 PASS = 512                        # the most tokens of the top level that are read together, to save memory
 CANDIDATES = 10                   # candidates that a step of a trace lists, best first

@@ -12,7 +12,7 @@ from pathlib import Path
 from core.command import progress_bar
 from core.disk import hash_of, read_kept, read_rows, write_kept, write_row
 from core.files import InputError, OutOfMemory, attempt, enough_memory, lock, remark
-from core.settings import Settings
+from core.settings import SMALL, Settings
 
 # --- batches --------------------------------------------------------------------------------------------------------
 
@@ -24,6 +24,11 @@ def batch_rows(settings: Settings, device: str, most: int = 32) -> int:
     `most` rows and 16,384 tokens there.
     """
     return settings.batch or (32 if device == "cuda" else max(1, min(most, 16384 // settings.window)))
+
+
+def search_rows(settings: Settings, model) -> int:
+    """The searches that run side by side. On a processor only small models gain: others read a node alone as fast."""
+    return settings.batch or (16 if model.device.type == "cuda" else 8 if model.config.width < SMALL else 1)
 
 
 class Batches:

@@ -8,14 +8,13 @@ from pathlib import Path
 import torch
 
 from core.files import InputError, remark
-from core.settings import PAPER, Settings
+from core.settings import PAPER, SMALL, Settings
 from data import EMBEDDED, Document
 from encoders.sbert import load_encoder, load_towers
 from llama import Llama
 from model.checkpoint import Config, locate, read_config
 from model.tokenizer import Tokenizer
 
-SMALL = 256                            # models of less width run on one thread
 WITHOUT = {"attention": {"attention": False}, "similarity": {"similarity": False}, "graph": {"tree": True}}
 THREADS = torch.get_num_threads()      # wider models run on as many threads as PyTorch chooses
 

@@ -7,6 +7,7 @@ to 1e-6.
 """
 import random
 from dataclasses import replace
+from functools import partial
 
 import naive
 import numpy as np
@@ -18,10 +19,11 @@ from naive_points import points
 from oracle import graph_of
 
 import pecan
-from core.files import InputError
+from core.files import InputError, attempt
+from core.lockstep import Lockstep
 from core.settings import Settings
-from data import Document
-from llama import Llama
+from data import Answer, Document
+from llama import Llama, flops_of, length_of
 from pecan import Graph, Node, Search
 
 ROWS = 211                                     # rows of the attention table
@@ -71,6 +73,7 @@ class Scripted(Llama):
 
     def logits(self, hidden, tokens=slice(None)):
         logits = torch.zeros(len(hidden), self.config.vocab)
+        self.flops += flops_of(self.config, 0, 0, len(hidden))
         for row, (token, x) in zip(logits, hidden.tolist()):
             row[self.follow(token, x)] = 100
             row[self.tokenizer.first("Yes")] = self.yes[x]
@@ -158,7 +161,7 @@ def test_searching_equals_the_naive_one(tiny):
         texts, level_of, E = random_graph(rng, levels)
         question = " ".join(rng.choices(WORDS, k=rng.choice([1, 2, 4, 8])))
         c = [rng.randint(-2, 4) / 4 for _ in texts]
-        chosen |= {"chunk": CHUNK, "answer_tokens": 2, "window": room + 2 + pecan.length_of(
+        chosen |= {"chunk": CHUNK, "answer_tokens": 2, "window": room + 2 + length_of(
             pecan.question_prompt(t, question) + pecan.answer_turn(t, 0))}
 
         steps, end = naive.search(t, model.attend, model.p_yes, texts, level_of, E, question, c, **chosen)
@@ -187,3 +190,54 @@ def test_searching_equals_the_naive_one(tiny):
     assert met == {"the model said it knows enough", "the fixed number of nodes was read", "the window was full",
                    "all there was has been read", "no room", "p_yes is t_p", "patience", "part of the top", "up again",
                    "a negative c is read", "a tie"}, "the random searches must meet all these situations"
+
+
+def test_searches_side_by_side_equal_those_alone(tiny):
+    """Texts, steps, ends, FLOPs and tokens, for any graphs, questions, settings and rows, mixed in one cache. Their
+    costs add up to what the model has spent. A row that has ended, or waits for its answer, does not run."""
+    def answer(model, **about):
+        return Search(model, **about).answer()
+
+    met = set()
+    every_setting = st.tuples(st.integers(0, 2 ** 32), st.lists(st.integers(1, 6), min_size=1, max_size=3),
+                              st.integers(1, 120), CHOICES)
+
+    @settings(max_examples=100)
+    @given(st.integers(0, 2 ** 32), st.lists(every_setting, min_size=1, max_size=6))
+    def compare(seed, choices):
+        model = Scripted(tiny, seed)
+        passes = []
+        model.forward = lambda tokens, *rest: passes.append(tokens.shape[0]) or Scripted.forward(model, tokens, *rest)
+        searches = []
+        for seed, levels, room, chosen in choices:
+            rng = random.Random(seed)
+            texts, level_of, E = random_graph(rng, levels)
+            question = " ".join(rng.choices(WORDS, k=rng.choice([1, 2, 4, 8])))
+            graph = Graph(list(map(Node, level_of, texts)), [(i, j, E[i, j]) for i, j in np.argwhere(E).tolist()])
+            c = torch.tensor([rng.randint(-2, 4) / 4 for _ in texts])
+            limit = rng.randint(1, 3)
+            t = tiny.tokenizer
+            used = length_of(pecan.question_prompt(t, question) + pecan.answer_turn(t, 0))
+            chosen = Settings(**chosen, chunk=CHUNK, answer_tokens=limit, window=used + limit + room)
+            searches.append(partial(answer, graph=graph, question=question, c=c, settings=chosen))
+
+        spent = []
+        alone = []
+        for search in searches:
+            before = model.spent()
+            alone.append(attempt(search, model))
+            spent.append(model.spent(before))
+        one_by_one = len(passes)
+        before = model.spent()
+        window = max(search.keywords["settings"].window for search in searches)
+        together = Lockstep(model, window, searches).results()
+
+        assert [*map(str, together)] == [*map(str, alone)], "all fields, those of the steps included"
+        assert model.spent(before) == tuple(map(sum, zip(*spent)))
+        assert [(each.flops, each.tokens) for each in alone if isinstance(each, Answer)] == [
+            cost for each, cost in zip(alone, spent) if isinstance(each, Answer)]
+        assert sum(passes[one_by_one:]) == sum(passes[:one_by_one])
+        met.update(each.end if isinstance(each, Answer) else "failed" for each in together if len(together) > 1)
+
+    compare()
+    assert len(met) == 5
