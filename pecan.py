@@ -88,6 +88,13 @@ class Graph:
             E[i, j] = e
         return E
 
+    def lines(self, tokenizer) -> list[list[Segment]]:
+        """The line of each node in a prompt, tokenised once for all questions."""
+        if self.__dict__.get("tokenizer") is not tokenizer:
+            self.tokenizer = tokenizer
+            self.tokenised = [node_line(tokenizer, i, node.text) for i, node in enumerate(self.nodes)]
+        return self.tokenised
+
     @property
     def top_level(self) -> list[int]:
         """Ids of the top level, in document order."""
@@ -486,7 +493,7 @@ class Search:
         self.flops = 0                                                    # spent so far
         self.tokens = 0                                                   # read and written so far, checks included
 
-        self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
+        self.lines = graph.lines(self.tokenizer)
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
         prompt = question_prompt(self.tokenizer, question)
         self.room = room_for_nodes(self.tokenizer, prompt, question, settings)
@@ -690,7 +697,7 @@ class Pecan(Method):
         self.stages = {"build": build, "summarise": summarise, "search": search}
         self.models = {"model": model, "encoder": encoder, "builder": self.builder}
         self.batches = Batches(batch_rows(self.construction, self.builder.device.type))
-        self.searches = Batches(search_rows(settings, model))
+        self.searches = Batches(search_rows(settings, model.device.type, model.config.width))
 
     @classmethod
     def load(cls, model: str | Path, encoder: str | None = None, **settings) -> "Pecan":

@@ -118,8 +118,9 @@ class Lockstep:
         segments, averaging, probes = arguments
         averaging = pad_sequence([M[0] for M in averaging], batch_first=True) if what == NODES else None
         hidden, a = self.model.read(cache, segments, averaging, probes)                    # [B, D], [B, T, N]
+        a = a if a is None else a.cpu()                     # once for all rows; each search would wait for its own
         for b, row in enumerate(rows):
-            row.found = hidden[b:b + 1], None if a is None else a[b:b + 1]
+            row.found = hidden[b:b + 1], a if a is None else a[b:b + 1]
             row.cache.lengths = [cache.lengths[b]]
             row.cache.nodes = [cache.nodes[b]]
 

@@ -26,9 +26,9 @@ def batch_rows(settings: Settings, device: str, most: int = 32) -> int:
     return settings.batch or (32 if device == "cuda" else max(1, min(most, 16384 // settings.window)))
 
 
-def search_rows(settings: Settings, model) -> int:
+def search_rows(settings: Settings, device: str, width: int) -> int:
     """The searches that run side by side. On a processor only small models gain: others read a node alone as fast."""
-    return settings.batch or (16 if model.device.type == "cuda" else 8 if model.config.width < SMALL else 1)
+    return settings.batch or (16 if device == "cuda" else 8 if width < SMALL else 1)
 
 
 class Batches:

@@ -1,6 +1,6 @@
 """What can be said of a run's cost before it begins, from texts, configs and tokenizers, without weights.
 
-Exact are chunks, the groups of level 1, their prompts, and the memory of a batch of them and of a search. How much a
+Exact are chunks, the groups of level 1, their prompts, and the memory of a batch of them and of searches. How much a
 model will write, and how many nodes a search will read, nobody knows; so nothing is said of them.
 
 At the paper's lengths they have to be assumed, to compare with its figures. Table 1's TFLOPs and the number of nodes
@@ -11,7 +11,7 @@ import argparse
 import math
 
 from core.settings import PAPER, PASS, Settings
-from core.together import batch_rows
+from core.together import batch_rows, search_rows
 from evaluation import paper
 from evaluation.datasets import Dataset
 from evaluation.methods import Run, pecan_of, plan
@@ -28,8 +28,8 @@ PROMPT = 150                      # tokens of template, instruction and question
 ANSWER = 10                       # tokens of an answer
 
 NOTE = """Groups: the summaries of level 1; higher levels depend on the replies, and so do
-searches. Memory: the weights, and the batch of groups or the search. If it
-runs out, a batch is halved."""
+searches. Memory: the weights, and a batch of groups, or of searches. If it runs
+out, a batch is halved."""
 
 PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of {SUMMARY:.0%}, {NODE} tokens a node, "
              f"GARLIC's number of nodes,\n{PROMPT} tokens of prompt and {ANSWER} of answer. The ratios are computed / "
@@ -47,12 +47,12 @@ def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, st
         rows = [[name, f"{run['groups']:,}", quantity(run["prompt tokens"]), str(run["batch"]),
                  *(f"{run[stage] / 1e9:.2f}" for stage in ("graph bytes", "search bytes"))]
                 for name, run in runs.items()]
-        tables.append(as_text(title, ["method", "groups", "prompt tokens", "batch", "GB: graphs", "search"], rows))
+        tables.append(as_text(title, ["method", "groups", "prompt tokens", "batch", "GB: graphs", "searches"], rows))
     return costs, "\n\n".join(tables)
 
 
 def expected(run: Run) -> dict[str, int]:
-    """The groups of level 1 and the tokens of their prompts, and the bytes of a batch of them and of a search, with the
+    """The groups of level 1 and the tokens of their prompts, and the bytes of a batch of them and of searches, with the
     weights. InputError if the window is too small.
     """
     options = run.options
@@ -78,7 +78,8 @@ def expected(run: Run) -> dict[str, int]:
     longest = max(prompts)
     window = run.settings.window
     batch = bytes_of_pass(builder, width(builder), rows, longest, rows * (longest + limit))
-    search = bytes_of_pass(searcher, width(searcher), 1, min(window, PASS), window, window)
+    searches = min(search_rows(run.settings, device.type, searcher.width), len(run.dataset.questions))
+    search = bytes_of_pass(searcher, width(searcher), searches, min(window, PASS), searches * window, window)
     return {"groups": len(prompts), "prompt tokens": sum(prompts), "batch": rows, "graph bytes": weights + batch,
             "search bytes": weights + search}
 
@@ -145,12 +146,13 @@ def bytes_of_pass(config: Config, width: int, batch: int, length: int, slots: in
     Some rows run together. The pass holds a cache of `slots` slots, x and h, the queries with their keys, the output of
     attention, and RoPE's tables. Its peak is in a layer's SwiGLU, which adds three tensors of the hidden width. If
     attention weights for `keys` keys are computed, the peak is there: one tensor of the hidden width (a gate), two
-    float32 copies of a block's weights, and the block's scores.
+    float32 copies of a block's weights; in 16 bits also a third copy of them, and the keys in float32.
     """
     cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
     computed = 2 * config.width + (2 * config.heads + config.kv_heads + 2) * config.head_width
     computed += config.intermediate * (1 if keys else 3)
-    computed *= min(batch, rows_together(length))
+    together = min(batch, rows_together(length))
+    computed *= together
     weights = min(config.heads * batch * length * keys, BLOCK_BYTES // 4)
-    weight_width = 8 + (width if width < 4 else 0)                       # the scores
-    return width * (cached * slots + computed * length) + weight_width * weights
+    in_16_bits = width * weights + 4 * config.kv_heads * config.head_width * together * keys if width < 4 else 0
+    return width * (cached * slots + computed * length) + 8 * weights + in_16_bits
