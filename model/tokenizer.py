@@ -14,7 +14,7 @@ import datetime
 import itertools
 import json
 import re
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,20 +190,17 @@ class Tokenizer:
         parts = []                                          # indices of tokens that are not yet whole characters
         for n, token in enumerate(ids):
             if token not in self._silent:
+                if not parts:
+                    # A decoder may drop the blank that begins a text, and we keep it; so each stream begins with a word.
+                    stream = decoders.DecodeStream(self.encode("Yes"), skip_special_tokens=False)
                 parts.append(n)
-                piece = self._behind_a_word([ids[part] for part in parts])
-                if not piece.endswith("\ufffd"):            # the decoder's sign for bytes that are no character
+                piece = stream.step(self.special, token)    # None, as long as a character is not whole
+                if piece:
                     for part in parts:
                         spans[part] = (len(text), len(text) + len(piece))
                     text += piece
                     parts = []
         return text, spans
-
-    def _behind_a_word(self, ids: list[int]) -> str:
-        """The text of `ids` behind a word: a decoder may drop the blank that begins a text, and we keep it."""
-        word = self.encode("Yes")
-        decode = partial(self.special.decode, skip_special_tokens=False)
-        return decode([*word, *ids]).removeprefix(decode(word))
 
     def unknown(self, text: str) -> float:
         """The share of a text's tokens that stand for something the vocabulary lacks."""

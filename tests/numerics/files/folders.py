@@ -1,4 +1,4 @@
-"""Small tokenizers in all the forms in which checkpoint folders have them, trained here, with published templates; and
+"""Small tokenizers in the forms in which checkpoint folders have them, trained here, with published templates; and
 changes to folders, which damage them or not."""
 import io
 import json
@@ -16,14 +16,9 @@ from pecan import ANSWER, ASK, SUMMARISE
 
 # --- templates ------------------------------------------------------------------------------------------------------
 
-LLAMA3 = """{% for message in messages %}
-{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim +
-'<|eot_id|>' %}
-{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}
-{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""
-LLAMA31 = """{{- bos_token }}
+LLAMA3 = """{{- bos_token }}
 {%- if not date_string is defined %}
-    {%- set date_string = '26 Jul 2024' %}
+    {%- set date_string = strftime_now('%d %b %Y') %}
 {%- endif %}
 {{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: ' +
     date_string + '\n\n<|eot_id|>' }}
@@ -34,7 +29,6 @@ LLAMA31 = """{{- bos_token }}
     {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
 {%- endif %}
 """
-LLAMA32 = LLAMA31.replace("'26 Jul 2024'", "strftime_now('%d %b %Y')")
 CHATML = """{% for message in messages %}
 {% if loop.first and message['role'] != 'system' %}{{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}
 {{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}
@@ -53,13 +47,7 @@ LLAMA2 = """{% for message in messages %}
 {% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}
 {% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + message['content'].strip() + ' [/INST]' }}
 {%- else %}{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}"""
-PLAIN = """{% for message in messages %}
-{{ 'Question:\n' if message['role'] == 'user' else 'Response:\n' }}{{ message['content'] + '\n' }}{% endfor %}
-{% if add_generation_prompt %}{{ 'Response:\n' }}{% endif %}"""
 MISTRAL = """{{ bos_token }}{% for message in messages %}
-{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}
-{%- else %}{{ message['content'] + eos_token + ' ' }}{% endif %}{% endfor %}"""
-MISTRAL03 = """{{ bos_token }}{% for message in messages %}
 {% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + '[/INST]' }}
 {%- else %}{{ ' ' + message['content'] + eos_token }}{% endif %}{% endfor %}"""
 VICUNA = """{{ bos_token + 'A chat. ' }}{% for message in messages %}
@@ -80,17 +68,13 @@ QWEN3 = """{%- for message in messages %}
         {{- '<think>\n\n</think>\n\n' }}
     {%- endif %}
 {%- endif %}"""
-R1 = QWEN3.replace("enable_thinking is defined and enable_thinking is false", "true").replace("\n\n</think>\n", "")
+
 # --- vocabularies ---------------------------------------------------------------------------------------------------
 
 # Llama 3's rule for cutting text into words; it keeps "\n\n" together, and ".\n" too. Qwen's cuts between digits.
 LLAMA3_WORD = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
                r"|\s+(?!\S)|\s+")
-WORDS = {name: [tokenizers.pre_tokenizers.Split(tokenizers.Regex(rule), "isolated"),
-                tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-         for name, rule in (("Llama 3", LLAMA3_WORD), ("Qwen", LLAMA3_WORD.replace("{1,3}", "")))}
-WORDS["SmolLM2"] = [tokenizers.pre_tokenizers.Digits(individual_digits=True),
-                    tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
+QWEN_WORD = LLAMA3_WORD.replace("{1,3}", "")
 BASE = "<s>", "</s>", "<unk>"
 CHAT = tuple("""<|start_header_id|> <|end_header_id|> <|eot_id|> <|im_start|> <|im_end|> <|user|> <|assistant|>
              """.split())
@@ -108,14 +92,10 @@ CORPUS = [*SUMMARY, *SEARCH, "[INST] Yes [/INST] No Yes No\nYes\nNo", "👍 亀 
 # --- files and damage -----------------------------------------------------------------------------------------------
 
 def write(folder: Path, name: str, content):
-    """Write bytes, a text, or a value as JSON."""
-    (folder / name).parent.mkdir(exist_ok=True)
-    text = content if isinstance(content, str | bytes) else json.dumps(content)
-    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-
-
-def read(folder: Path, name="config.json") -> dict:
-    return json.loads((folder / name).read_text("utf-8"))
+    """Write a text, or a value as JSON."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
 
 
 def rows_of(table: str) -> list[tuple]:
@@ -139,7 +119,7 @@ def put(folder: Path, name: str, content):
     elif path.suffix == ".safetensors":
         save_file({name: tensor for name, tensor in (load_file(path) | content).items() if tensor != ABSENT}, path)
     else:
-        old = read(folder, name) if path.exists() else {}
+        old = json.loads(path.read_text("utf-8")) if path.exists() else {}
         write(folder, name, {key: value for key, value in (old | content).items() if value != ABSENT})
 
 
@@ -154,34 +134,30 @@ def assert_refused(load, folder: Path, name: str, damage, words: str):
 
 # --- settings and tokens --------------------------------------------------------------------------------------------
 
-def write_settings(folder: Path, template=CHATML, files: dict | None = None, model_type=None, **settings):
-    """tokenizer_config.json; config.json, if `model_type` is given; and other `files` (name -> content)."""
-    write(folder, "tokenizer_config.json", {
-        "bos_token": "<s>", "eos_token": "</s>", "chat_template": template} | settings)
-    if model_type:
-        write(folder, "config.json", {"model_type": model_type})
+def write_settings(folder: Path, template=CHATML, files=None, model_type="llama", **settings):
+    """tokenizer_config.json; config.json, which names the kind of model; and other `files` (name -> content)."""
+    write(folder, "tokenizer_config.json", {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template}
+          | settings)
+    put(folder, "config.json", {"model_type": model_type})
     for name, content in (files or {}).items():
         write(folder, name, content)
 
 
-def listed(names, **flags) -> list[dict]:
-    """Tokens as a file lists them."""
-    return [{"content": name, "special": True} | dict.fromkeys(("normalized", "single_word", "lstrip", "rstrip"), False)
-            | flags for name in names]
-
-
 def numbered(names, first: int, **flags) -> dict:
-    """added_tokens_decoder."""
-    return {str(i): token for i, token in enumerate(listed(names, **flags), first)}
+    """Tokens as added_tokens_decoder lists them."""
+    common = {"special": True, "normalized": False, "single_word": False, "lstrip": False, "rstrip": False}
+    return {str(i): {"content": name} | common | flags for i, name in enumerate(names, first)}
 
 
 @cache
-def trained_bpe(specials: tuple, words: str) -> str:
+def trained_bpe(specials: tuple, word: str) -> str:
     """tokenizer.json of a byte-level BPE, with a BOS that is added by default. A training run left it so that it cuts
     and pads texts, which must stay whole."""
     t = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=True))
-    t.normalizer = tokenizers.normalizers.NFC() if words == "Qwen" else None
-    t.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(WORDS[words])
+    t.normalizer = tokenizers.normalizers.NFC() if word == QWEN_WORD else None
+    t.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(tokenizers.Regex(word), "isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     t.decoder = tokenizers.decoders.ByteLevel()
     t.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
     t.train_from_iterator(CORPUS, tokenizers.trainers.BpeTrainer(
@@ -192,41 +168,41 @@ def trained_bpe(specials: tuple, words: str) -> str:
     return t.to_str()
 
 
-def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, flags=None, new=(), words="Llama 3", **settings):
-    """The folder of a byte-level BPE. Its added tokens have other `flags`, and there are `new` ones."""
-    write(folder, "tokenizer.json", trained_bpe(specials, words))
-    edit_added_tokens(folder, flags, new)
+def write_bpe(folder: Path, template=CHATML, specials=SPECIALS, new=(), word=LLAMA3_WORD, **settings):
+    """The folder of a byte-level BPE, with `new` words as added tokens."""
+    write(folder, "tokenizer.json", trained_bpe(specials, word))
+    edit_added_tokens(folder, new)
     write_settings(folder, template, **{"tokenizer_class": "PreTrainedTokenizerFast"} | settings)
 
 
-def edit_added_tokens(folder: Path, flags=None, new=()):
-    """Change flags of the added tokens of tokenizer.json, and add tokens."""
-    tokens = [token | (flags or {}) for token in read(folder, "tokenizer.json")["added_tokens"]]
-    tokens += [token | {"id": i} for i, token in enumerate(new, SIZE)]
-    put(folder, "tokenizer.json", {"added_tokens": tokens})
+def edit_added_tokens(folder: Path, new=(), **flags):
+    """Add words as tokens to tokenizer.json, and change flags of all its added tokens."""
+    tokens = json.loads((folder / "tokenizer.json").read_text("utf-8"))["added_tokens"]
+    tokens += [token | {"id": int(i)} for i, token in numbered(new, SIZE, special=False).items()]
+    put(folder, "tokenizer.json", {"added_tokens": [token | flags for token in tokens]})
 
 
 @cache
-def trained_sentencepiece(user_defined: tuple, byte_fallback: bool, rule: str) -> bytes:
+def trained_sentencepiece(user_defined: tuple, rule: str) -> str:
     """tokenizer.model. Like Llama's it puts a blank before any text, and spells unknown characters in bytes."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter("\n".join(CORPUS).split("\n")), model_writer=model, vocab_size=SIZE, model_type="bpe",
-        byte_fallback=byte_fallback, character_coverage=1.0, remove_extra_whitespaces=False, minloglevel=2,
+        byte_fallback=True, character_coverage=1.0, remove_extra_whitespaces=False, minloglevel=2,
         normalization_rule_name=rule, user_defined_symbols=list(user_defined))
     return model.getvalue()
 
 
-def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), byte_fallback=True, rule="identity",
-                        **settings):
+def write_sentencepiece(folder: Path, template=CHATML, user_defined=(), rule="identity", **settings):
     """The folder of a sentencepiece model. Chat tokens that it lacks are added by tokenizer_config.json."""
-    write(folder, "tokenizer.model", trained_sentencepiece(user_defined, byte_fallback, rule))
+    (folder / "tokenizer.model").write_bytes(trained_sentencepiece(user_defined, rule))
     added = numbered(["<unk>", "<s>", "</s>"], 0) | ({} if user_defined else numbered(CHAT, SIZE))
     write_settings(folder, template, **{"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": added} | settings)
 
 
-def write_llama(folder: Path, template=LLAMA2, metaspace=False, flags=None, **settings):
-    """tokenizer.json as Llama 2 has it, whose normaliser writes blanks, or with a Metaspace as Mistral 0.3."""
+def write_llama(folder: Path, template=LLAMA2, metaspace=False, normalized=False, **settings):
+    """tokenizer.json as Llama 2 has it, whose normaliser writes blanks, or with a Metaspace as Mistral 0.3; maybe with
+    special tokens that are normalised, too."""
     write_sentencepiece(folder, added_tokens_decoder={})
     t = Tokenizer(folder).special
     t.decoder = tokenizers.decoders.Sequence([t.decoder, tokenizers.decoders.Strip(" ", 1, 0)])    # of a text's start
@@ -236,46 +212,31 @@ def write_llama(folder: Path, template=LLAMA2, metaspace=False, flags=None, **se
         t.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Prepend("▁"),
                                                         tokenizers.normalizers.Replace(" ", "▁")])
     write(folder, "tokenizer.json", t.to_str())
-    edit_added_tokens(folder, flags)
-    write_settings(folder, template, **{"tokenizer_class": "LlamaTokenizer", "model_type": "llama", "legacy": False,
-                                        "unk_token": "<unk>"} | settings)
+    edit_added_tokens(folder, normalized=normalized)
+    write_settings(folder, template, **{"tokenizer_class": "LlamaTokenizer", "legacy": False, "unk_token": "<unk>"}
+                   | settings)
 
 
 # --- folders --------------------------------------------------------------------------------------------------------
 
-BPE = {
-    "Llama 3": {"template": LLAMA3}, "Llama 3.1": {"template": LLAMA31}, "Llama 3.2": {"template": LLAMA32},
-    "Qwen2.5": {"words": "Qwen", "tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "unk_token": None,
-                "new": listed(["<tool_call>"], special=False), "model_type": "qwen2"},
-    "Qwen3": {"template": QWEN3, "words": "Qwen", "tokenizer_class": "Qwen2Tokenizer", "bos_token": None,
-              "new": listed(["<think>", "</think>"], special=False), "model_type": "qwen3"},
-    "SmolLM2": {"words": "SmolLM2", "tokenizer_class": "GPT2Tokenizer", "model_type": "llama"},
-    "words that end a turn": {"template": PLAIN.replace("['content'] + '", "['content'] + ' END</s>")},
-    "chat_template.jinja": {"files": {"chat_template.jinja": LLAMA31}},
-    "special_tokens_map.json beside added_tokens_decoder": {
-        "template": LLAMA3, "added_tokens_decoder": numbered(["<s>"], 0),
-        "files": {"special_tokens_map.json": {"bos_token": "</s>"}}},
-    "added_tokens_decoder, not special": {"specials": BASE, "added_tokens_decoder": numbered(
-        CHAT, SIZE, special=False, normalized=True)},
-    "named tokens": {"specials": BASE + CHAT[:-1], "cls_token": CHAT[-1], "mask_token": None, "add_bos_token": True},
-    "not special in tokenizer.json": {"flags": {"special": False, "normalized": True}},
-    "white space behind a token is its own": {"flags": {"rstrip": True}},
-    "white space before a token is its own": {"flags": {"lstrip": True}, "template": ZEPHYR},
-    "words": {"new": listed(["Kittenish", "<name>", "\n"], special=False)},
+QWEN = {"word": QWEN_WORD, "tokenizer_class": "Qwen2Tokenizer", "bos_token": None}
+FOLDERS = {
+    "Llama 3": partial(write_bpe, template=LLAMA3),
+    "Qwen2.5": partial(write_bpe, model_type="qwen2", new=["<tool_call>", "Kittenish", "<name>"], **QWEN),
+    "Qwen3": partial(write_bpe, template=QWEN3, model_type="qwen3", new=["<think>", "</think>"], **QWEN),
+    "Llama 2": partial(write_llama, normalized=True),
+    "Zephyr": partial(write_llama, template=ZEPHYR, model_type="mistral", legacy=True),
+    "Mistral": partial(write_llama, template=MISTRAL, metaspace=True, model_type="mistral",
+                       added_tokens_decoder=numbered(["[INST]", "[/INST]"], SIZE)),
+    "Vicuna": partial(write_sentencepiece, template=VICUNA),
+    "sentencepiece": write_sentencepiece,
+    "sentencepiece, legacy": partial(write_sentencepiece, template=LLAMA2, legacy=True),
+    "sentencepiece, no blank before a text": partial(write_sentencepiece, template=VICUNA, add_prefix_space=False),
+    "sentencepiece with the user's own symbols": partial(write_sentencepiece, user_defined=CHAT),
+    "files beside tokenizer_config.json": partial(
+        write_bpe, added_tokens_decoder=numbered(["<s>"], 0),
+        files={"chat_template.jinja": LLAMA3, "special_tokens_map.json": {"bos_token": "</s>"}}),
+    "tokens that tokenizer.json lacks": partial(
+        write_bpe, specials=BASE, added_tokens_decoder=numbered(CHAT[:-1], SIZE, special=False, normalized=True),
+        cls_token=CHAT[-1], mask_token=None, add_bos_token=True),
 }
-LLAMA = {
-    "Llama 2": {}, "Llama 2, special tokens normalised": {"flags": {"normalized": True}},
-    "TinyLlama": {"template": ZEPHYR}, "Zephyr": {"template": ZEPHYR, "legacy": True, "model_type": "mistral"},
-    "Mistral 0.1": {"template": MISTRAL, "legacy": True, "model_type": "mistral"},
-    "Mistral 0.3": {"template": MISTRAL03, "metaspace": True, "model_type": "mistral",
-                    "added_tokens_decoder": numbered(["[INST]", "[/INST]"], SIZE)},
-}
-SENTENCEPIECE = {
-    "Vicuna": {"template": VICUNA, "legacy": False}, "tokenizer.model": {},
-    "tokenizer.model, legacy": {"template": LLAMA2, "legacy": True},
-    "tokenizer.model, no blank before a text": {"template": PLAIN, "add_prefix_space": False},
-    "tokenizer.model, no tokens": {"template": PLAIN}, "user_defined_symbols": {"user_defined": CHAT},
-}
-FOLDERS = {name: partial(writer, **settings)
-           for writer, rows in ((write_bpe, BPE), (write_llama, LLAMA), (write_sentencepiece, SENTENCEPIECE))
-           for name, settings in rows.items()}

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -19,20 +18,15 @@ from folders import (
     FOLDERS,
     LLAMA2,
     LLAMA3,
-    LLAMA31,
     NODES,
-    PLAIN,
     QUESTION,
-    R1,
+    QWEN3,
     SEARCH,
     SIZE,
     SPECIALS,
     SUMMARY,
     assert_refused,
     edit_added_tokens,
-    listed,
-    put,
-    read,
     rows_of,
     write,
     write_bpe,
@@ -75,11 +69,6 @@ def prompts(t, question, nodes):
 
 # --- folders, each against transformers -----------------------------------------------------------------------------
 
-# Where transformers builds its own tokenizer: its LlamaTokenizer writes no blank after a special token. The normaliser
-# of these files does, so the "[" after every <s> is "▁[".
-REBUILT = {"Llama 2", "Llama 2, special tokens normalised", "TinyLlama"}
-
-
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     """The frame, a document and the verdict have transformers' ids: Yes and No are one token each, directly after the
@@ -95,12 +84,13 @@ def test_a_folder_is_understood_as_transformers_understands_it(tmp_path, name):
     def theirs(*contents):
         return oracle.apply_chat_template(turns(*contents), add_generation_prompt=True, enable_thinking=False,
                                           date_string="26 Jul 2024")["input_ids"]
-    if name in REBUILT:
-        assert framed(t, "Tom") != theirs("Tom")
-        edit_added_tokens(tmp_path, {"normalized": False})   # as it stands, the file would spell out the second <s>
+    if name == "Llama 2":
+        # transformers builds a tokenizer of its own, which writes no blank after a special token. This file's
+        # normaliser does, so the "[" after every <s> is "▁[". (As it stands, the file would spell out the second <s>.)
+        edit_added_tokens(tmp_path, normalized=False)
         oracle = PreTrainedTokenizerFast.from_pretrained(tmp_path)
 
-    for contents in ("Tom",), ("☃ Tom",), ("Tom", "Yes", "Ada's"), ("Tom", "No", "Ada's"):
+    for contents in ("☃ Tom",), ("Tom", "Yes", "Ada's"), ("Tom", "No", "Ada's"):
         assert framed(t, *contents) == theirs(*contents)
     for contents, segments in zip((SUMMARY, SEARCH), prompts(t, QUESTION, NODES)):
         assert oracle.decode(ids_and_spans(segments)[0]) == oracle.decode(theirs(*contents))
@@ -132,9 +122,9 @@ def test_the_door_is_shut_where_a_token_joins_the_template_to_a_turn(tmp_path_fa
     except InputError:
         return
 
-    for first in SUMMARY[0], f"{SEARCH[0]} Tom{last}":
-        for contents in ((first,), (first, "Yes", ANSWER), (first, "No", ANSWER)):
-            assert framed(t, *contents) == t.special.encode(t.render(turns(*contents)), add_special_tokens=False).ids
+    first = f"{SEARCH[0]} Tom{last}"
+    for contents in SUMMARY, (first, "Yes", ANSWER), (first, "No", ANSWER):
+        assert framed(t, *contents) == t.special.encode(t.render(turns(*contents)), add_special_tokens=False).ids
 
 
 def test_the_token_that_closes_a_turn_ends_a_reply(tmp_path):
@@ -170,22 +160,20 @@ def test_a_document_cannot_smuggle_in_special_tokens(either):
 
 
 @pytest.mark.parametrize("write, last", [
-    (write_bpe, SIZE - 1), (write_sentencepiece, SIZE + CHAT.index("<|im_end|>")),
-    (partial(write_bpe, new=listed(["Kittenish"], special=False)), SIZE)])
+    (write_bpe, SIZE - 1), (write_sentencepiece, SIZE + CHAT.index("<|im_end|>"))])
 def test_a_tokenizer_fits_its_model(tmp_path, write, last):
-    """The embeddings must have a row for each word, for each token of the template (in the second folder after all
-    words), and for added words."""
+    """The embeddings must have a row for each word, and for each token of the template, here behind all words."""
     write(tmp_path)
     Tokenizer(tmp_path, last + 1)
-    with pytest.raises(InputError, match=f"gives ids up to {last}, and vocab_size of config.json is {last}"):
+    with pytest.raises(InputError, match=f"ids up to {last}"):
         Tokenizer(tmp_path, last)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["bytes", "unknown characters"])
-def pieces(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
     """A tokenizer.model as the package sentencepiece reads it, and as we do."""
     folder = tmp_path_factory.mktemp("pieces")
-    write_sentencepiece(folder, LLAMA2, byte_fallback=request.param, tokenizer_class=None)
+    write_sentencepiece(folder)
     return sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model")), Tokenizer(folder)
 
 
@@ -194,8 +182,7 @@ def test_ids_equal_sentencepiece(pieces, text):
     """The package sentencepiece puts a blank before a text, and takes it away again."""
     theirs, ours = pieces
     ids = theirs.encode(text)
-    assert ours.encode(" " + text) == ids
-    assert ours.decode(ids).removeprefix(" ") == theirs.decode([i for i in ids if i != theirs.unk_id()])
+    assert ours.encode(" " + text) == ids and ours.decode(ids).removeprefix(" ") == theirs.decode(ids)
 
 
 # --- the tokens of a bullet -----------------------------------------------------------------------------------------
@@ -223,44 +210,33 @@ def test_a_reply_cut_inside_a_character_keeps_the_characters_before(either):
 
 
 def test_bytes_that_are_no_character_disturb_no_other(either):
-    """They are U+FFFD, and share the span of the next character."""
-    first, *_ = either.encode("京")
-    text, spans = either.spans([*either.encode("a"), first, *either.encode("bc")])
-    assert re.fullmatch("a\ufffd+bc", text)
-    assert [text[start:end] for start, end in spans] == ["a", text[1:-1], text[1:-1], "c"]
-
-
-def test_spans_take_a_few_steps_for_each_token(either, monkeypatch):
-    """Decoding every prefix would take hundreds."""
-    ids = either.encode("東京 Tom\n" * 100)
-    decoded = []
-    decode = either.special.decode
-    monkeypatch.setattr(either, "special", SimpleNamespace(
-        decode=lambda ids, **how: decoded.extend(ids) or decode(ids, **how)))
-    either.spans(ids)
-    assert len(decoded) < 10 * len(ids)
+    """They are U+FFFD, and share the span of the next character. (Decoded together, with byte fallback all bytes around
+    them would be U+FFFD.)"""
+    character = either.encode("京")
+    text, spans = either.spans([*character, character[0], *either.encode("bc")])
+    assert re.fullmatch("京\ufffd+bc", text)
+    assert [text[start:end] for start, end in spans] == ["京"] * len(character) + [text[1:-1], text[1:-1], "c"]
 
 
 @pytest.mark.parametrize("special", [True, False])
 def test_a_thought_is_no_reply(tmp_path, special):
     """Also if its marks are special tokens. A reply may be cut before the thought ends. Of a summary, the only bullet
     is the one behind the thought; token x attends to "node" x alone, so its edges show whose attention counts."""
-    write_bpe(tmp_path, new=listed(["<think>", "</think>"], special=special))
+    write_bpe(tmp_path, new=["<think>", "</think>"])
+    edit_added_tokens(tmp_path, special=special)
     t = Tokenizer(tmp_path)
     begin, end = ([t.special.token_to_id(mark)] for mark in ("<think>", "</think>"))
     cut = begin + t.encode("\n* Who?\n")
-    reply = t.encode("\n\n* 東京")
-    for ids in reply, cut + end + reply:
-        assert t.reply(ids) == "* 東京" and not t.thinking(ids)
-        points = information_points(t, ids, torch.eye(len(ids)), 999, False)
-        before = len(ids) - len(t.encode("東京"))
-        assert [point.text for point in points] == ["東京"]
-        assert not any(points[0].e[:before]) and all(points[0].e[before:])
-    assert t.reply(cut) == "" and not information_points(t, cut, None, 999, False)
-    assert t.thinking(t.encode("\n") + cut) and not t.thinking(t.encode("Yes ") + cut)
+    assert t.reply(cut) == "" and t.thinking(t.encode("\n") + cut) and not t.thinking(t.encode("Yes ") + cut)
+
+    ids = cut + end + t.encode("\n\n* 東京")
+    assert t.reply(ids) == "* 東京" and not t.thinking(ids)
+    point, = information_points(t, ids, torch.eye(len(ids)), 999, False)
+    before = len(ids) - len(t.encode("東京"))
+    assert point.text == "東京" and not any(point.e[:before]) and all(point.e[before:])
 
 
-@pytest.mark.parametrize("said", ["The tag is </think>.", "Tom</think> said", "It writes <think>a</think> first."])
+@pytest.mark.parametrize("said", ["The tag is </think>.", "It writes <think>a</think> first."])
 def test_a_text_about_thoughts_is_text(either, said):
     for thought in "", "<think>He?</think>":
         assert either.reply(either.encode(thought + said)) == said
@@ -277,36 +253,29 @@ GOLDEN = """128000 128006 9125 128007 271 38766 1303 33025 2696 25 6790 220 2366
 def test_golden_ids_of_llama_3(tmp_path):
     """The prompt "test", the verdicts and special tokens have ids that were written out by hand."""
     shutil.copy(os.environ["PECAN_LLAMA3_TOKENIZER"], tmp_path / "tokenizer.json")
-    write_settings(tmp_path, LLAMA31, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
+    write_settings(tmp_path, LLAMA3, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
     t = Tokenizer(tmp_path)
     assert framed(t, "test") == [*map(int, GOLDEN.split())] and t.closing == (128009,)
     assert (t.reply_prefix, t.first("Yes"), t.first("No")) == ("", 9642, 2822)
     assert max(t.encode("a<|eot_id|>b<|begin_of_text|><|python_tag|>")) < 128000
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------------------------
 
-DAMAGE = r"""
+REFUSED = r"""
 tokenizer.json        | "{\"model\": {\"type\": \"BPE\"}}" | tokenizer.json: not a readable
-tokenizer.json        | {"model": {"type": "Unigram"}} | tokenizer.json: model: type is 'Unigram'; it must be BPE
+tokenizer.json        | {"model": {"type": "Unigram"}} | tokenizer.json: model: type is 'Unigram'
+tokenizer.json        | {"model": {"type": "BPE", "dropout": 0.1}} | tokenizer.json: dropout is 0.1
 tokenizer.model       | "x"                           | tokenizer.model: not a readable
 added_tokens.json     | {"<|im_start|>": 9}           | tokenizer_config.json: expected added_tokens_decoder
-special_tokens_map.json | {"bos_token": "</s>"}       | tokenizer_config.json: expected added_tokens_decoder
 chat_template.jinja   | "{{ nothing + 'x' }}"         | chat_template.jinja
 tokenizer_config.json | {"added_tokens_decoder": {"9": {"content": "Yes"}}} | token 'Yes' should get id 9
-tokenizer_config.json | {"added_tokens_decoder": [5]} | added_tokens_decoder must give an id
-tokenizer_config.json | {"split_special_tokens": true} | tokenizer_config.json: split_special_tokens is True
-tokenizer_config.json | {"fix_mistral_regex": true}   | tokenizer_config.json: fix_mistral_regex is True
-tokenizer_config.json | {"eos_token": 5}              | its tokenizer cannot be used \(Input must be
-tokenizer_config.json | {"chat_template": null}       | tokenizer_config.json: expected chat_template
+tokenizer_config.json | {"added_tokens_decoder": [5]} | tokenizer_config.json: added_tokens_decoder
+tokenizer_config.json | {"split_special_tokens": true} | tokenizer_config.json: split_special_tokens
+tokenizer_config.json | {"fix_mistral_regex": true}   | tokenizer_config.json: fix_mistral_regex
 tokenizer_config.json | {"chat_template": [{"name": "default", "template": "x"}]} | expected chat_template
-tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"} | cannot be rendered \(users only\)
+tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"} | users only
 """
-
-
-def with_dropout(folder):
-    model = read(folder, "tokenizer.json")["model"]
-    put(folder, "tokenizer.json", {"model": model | {"dropout": 0.1}})
 
 
 def with_a_special_word(folder):
@@ -315,25 +284,20 @@ def with_a_special_word(folder):
     write(folder, "tokenizer.json", text.replace("(?i:'s", "<s>|(?i:'s"))
 
 
-CHANGES = [("tokenizer.json", with_dropout, "tokenizer.json: dropout is 0.1; only 0 is implemented"),
-           ("tokenizer.json", with_a_special_word, "<s> in a document's text would become"),
-           ("tokenizer.json", partial(write_bpe, template=LLAMA2, new=listed([" "], special=False)),
-            "Yes and No begin with the same token"),
-           ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like"),
-           ("tokenizer.model", partial(write_sentencepiece, user_defined=("  ",)), "tokenizer.model: not a BPE like")]
-# Templates, and what is said of them.
+CHANGES = [("tokenizer.json", with_a_special_word, "<s> in a document's text would become"),
+           ("tokenizer.json", partial(write_bpe, template=LLAMA2, new=[" "]), "Yes and No begin with the same token"),
+           ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like")]
+# Templates, and what is said of them. The second begins a reply with a thought, the third with nothing.
 DOUBTFUL = {CHATML.replace("message['content']", "message['content'] | upper"): "does not print unchanged",
-            R1: "tokenizer_config.json: the chat template asks for a reply by .*<think>",
-            CHATML[:CHATML.index("{% if add_generation_prompt %}")]: r"reply by '<\|im_end\|>",
-            CHATML.replace("assistant\n'", "assistant'"): "asks for a reply by",
-            PLAIN: r"a token joins the chat template.*Summary directly\.",
+            QWEN3.replace("\n\n</think>\n", ""): "asks for a reply by .*<think>",
+            CHATML[:CHATML.index("{% if add_generation_prompt %}")]: r"asks for a reply by '<\|im_end\|>",
             LLAMA2.replace("'[INST] '", "('[INST] ' if loop.first else '[INST]')"): "a token joins the chat template"}
 
 
-@pytest.mark.parametrize("name, damage, words", [*rows_of(DAMAGE), *CHANGES, *(
+@pytest.mark.parametrize("name, change, words", [*rows_of(REFUSED), *CHANGES, *(
     ("tokenizer_config.json", {"chat_template": template}, words) for template, words in DOUBTFUL.items())])
-def test_damage_is_named(tmp_path, name, damage, words):
+def test_what_is_refused_is_named(tmp_path, name, change, words):
     write_bpe(tmp_path)
     if name == "tokenizer.model":
         (tmp_path / "tokenizer.json").unlink()
-    assert_refused(Tokenizer, tmp_path, name, damage, words)
+    assert_refused(Tokenizer, tmp_path, name, change, words)
