@@ -191,7 +191,7 @@ class Tokenizer:
         for n, token in enumerate(ids):
             if token not in self._silent:
                 if not parts:
-                    # A decoder may drop the blank that begins a text, and we keep it; so each stream begins with a word.
+                    # A decoder may drop the blank that begins a text, and we keep it: each stream begins with a word.
                     stream = decoders.DecodeStream(self.encode("Yes"), skip_special_tokens=False)
                 parts.append(n)
                 piece = stream.step(self.special, token)    # None, as long as a character is not whole

@@ -169,7 +169,7 @@ modules.json | "{}" | modules.json: .*list
 modules.json | [{"type": "x.Transformer"}, {"type": "x.Pooling"}] | modules.json: expected the modules .* Normalize
 tokenizer.json | "[" | tokenizer.json: not a readable tokenizer
 model.safetensors | {"encoder.layer.1.output.LayerNorm.weight": "absent"} | LayerNorm.weight is missing
-tokenizer.json | {"model": {"type": "WordLevel", "vocab": {"<unk>": 99}, "unk_token": "<unk>"}} | vocab_size is .*larger ids
+tokenizer.json | {"model": {"type": "WordLevel", "vocab": {"<unk>": 99}, "unk_token": "<unk>"}} | vocab_size is
 """
 
 
