@@ -28,7 +28,7 @@ def test_a_run_does_what_the_dry_run_says(tmp_path, spy, options):
     too. Nothing is written by a dry run."""
     if "--builder" in options:
         other = write_checkpoint(tmp_path / "other")
-        (other / "pecan.json").write_text('{"chunk": 10, "window": 500, "batch": 1}')
+        (other / "pecan.json").write_text('{"chunk": 10, "window": 500, "batch": 2}')
         options = ["--builder", other]
     command = "--limit", 2, "--method", "pecan", *options, "--output", tmp_path / "r"
     said = json.loads(run(*command, "--dry-run", "--json").stdout)["embedded"]
