@@ -150,7 +150,7 @@ class Cache:
 
     def __init__(self, model: "Llama", rows: int, capacity: int, over=mean_over_heads):
         config = model.config
-        shape = (rows, config.kv_heads, capacity, config.head_width)
+        shape = (rows, config.kv_heads, capacity + 1, config.head_width)          # one more takes padding (see append)
         # Zeros, because a masked weight of 0 times NaN is NaN.
         self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
         self.values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
@@ -296,7 +296,7 @@ class Llama:
         config = self.config
         w = self.weights
         B, T = tokens.shape
-        P = slots or max(cache.lengths) + T                     # lengths are those before the pass
+        P = slots or min(max(cache.lengths) + T, cache.capacity)                           # lengths before the pass
 
         rows = torch.arange(B, device=self.device)[:, None]
         x = F.embedding(tokens, w["model.embed_tokens.weight"])                            # [B, T, D]
@@ -378,7 +378,7 @@ class Llama:
         if B <= n:
             return self.forward(tokens, positions, cache, attended, ends)
 
-        P = max(cache.lengths) + T
+        P = min(max(cache.lengths) + T, cache.capacity)
         hidden, a = zip(*(self.forward(tokens[b:b + n], positions[b:b + n], cache.part(b, b + n), attended,
                                        None if ends is None else ends[b:b + n], P) for b in range(0, B, n)))
         return torch.cat(hidden), torch.cat(a) if attended else None
@@ -425,13 +425,15 @@ class Llama:
         counts = [len(row) for row in ids]
         T = max(counts)
         before = list(cache.lengths)                            # tokens in each row before this pass
-        if max(before) + T > cache.capacity:
-            raise ValueError(f"{max(before)} tokens and {T} more do not fit a cache of {cache.capacity}")
+        for old, new in zip(before, counts):
+            if old + new > cache.capacity:
+                raise ValueError(f"{old} tokens and {new} more do not fit a cache of {cache.capacity}")
 
         # Trap: a row of fewer than T tokens is padded on its right. The hidden states of padding mean nothing. The keys
-        # of padding land beyond the row's length and are overwritten.
+        # of padding land beyond the row's length and are overwritten, or all in the slot behind the last.
         tokens = torch.tensor([row + [0] * (T - len(row)) for row in ids], device=self.device)             # [B, T]
         positions = torch.tensor(before, device=self.device)[:, None] + torch.arange(T, device=self.device)
+        positions = positions.clamp(max=cache.capacity)
 
         hidden, a = forward(tokens, positions, cache, 0 if averaging is None else averaging.shape[1], ends)
         if averaging is not None:

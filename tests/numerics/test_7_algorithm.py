@@ -121,13 +121,13 @@ def test_bullets_equal_the_naive_ones(tiny, reply, cut):
 
 # --- stage 2 --------------------------------------------------------------------------------------------------------
 
-def random_graph(rng, levels):
+def random_graph(rng, levels, words=(1, 2, 4)):
     """Texts, levels and E of a graph whose edge weights are eighths.
 
     Some nodes have no predecessor, as after a reply without IPs.
     """
     level_of = [level for level, count in enumerate(levels, 1) for _ in range(count)]
-    texts = [" ".join(rng.choices(WORDS, k=rng.choice([1, 2, 4]))) for _ in level_of]
+    texts = [" ".join(rng.choices(WORDS, k=rng.choice(words))) for _ in level_of]
     E = np.zeros((len(texts), len(texts)))
     for i, level in enumerate(level_of):
         below = [j for j, other in enumerate(level_of) if other == level - 1]
@@ -199,26 +199,23 @@ def test_searches_side_by_side_equal_those_alone(tiny):
         return Search(model, **about).answer()
 
     met = set()
-    every_setting = st.tuples(st.integers(0, 2 ** 32), st.lists(st.integers(1, 6), min_size=1, max_size=3),
-                              st.integers(1, 120), CHOICES)
+    every_setting = st.tuples(st.integers(0, 2 ** 32), st.lists(st.integers(1, 6), min_size=1, max_size=3), CHOICES)
 
     @settings(max_examples=100)
-    @given(st.integers(0, 2 ** 32), st.lists(every_setting, min_size=1, max_size=6))
-    def compare(seed, choices):
+    @given(st.integers(0, 2 ** 32), st.lists(every_setting, min_size=1, max_size=6), st.integers(1, 400))
+    def compare(seed, choices, room):
         model = Scripted(tiny, seed)
         passes = []
         model.forward = lambda tokens, *rest: passes.append(tokens.shape[0]) or Scripted.forward(model, tokens, *rest)
         searches = []
-        for seed, levels, room, chosen in choices:
+        for seed, levels, chosen in choices:
             rng = random.Random(seed)
-            texts, level_of, E = random_graph(rng, levels)
+            texts, level_of, E = random_graph(rng, levels, words=(1, 4, 64))            # 64: more than an answer's room
             question = " ".join(rng.choices(WORDS, k=rng.choice([1, 2, 4, 8])))
             graph = Graph(list(map(Node, level_of, texts)), [(i, j, E[i, j]) for i, j in np.argwhere(E).tolist()])
             c = torch.tensor([rng.randint(-2, 4) / 4 for _ in texts])
-            limit = rng.randint(1, 3)
-            t = tiny.tokenizer
-            used = length_of(pecan.question_prompt(t, question) + pecan.answer_turn(t, 0))
-            chosen = Settings(**chosen, chunk=CHUNK, answer_tokens=limit, window=used + limit + room)
+            turn = length_of(pecan.question_prompt(tiny.tokenizer, "") + pecan.answer_turn(tiny.tokenizer, 0))
+            chosen = Settings(**chosen, chunk=CHUNK, answer_tokens=rng.randint(1, 3), window=turn + room)
             searches.append(partial(answer, graph=graph, question=question, c=c, settings=chosen))
 
         spent = []
@@ -229,8 +226,7 @@ def test_searches_side_by_side_equal_those_alone(tiny):
             spent.append(model.spent(before))
         one_by_one = len(passes)
         before = model.spent()
-        window = max(search.keywords["settings"].window for search in searches)
-        together = Lockstep(model, window, searches).results()
+        together = Lockstep(model, turn + room, searches).results()
 
         assert [*map(str, together)] == [*map(str, alone)], "all fields, those of the steps included"
         assert model.spent(before) == tuple(map(sum, zip(*spent)))

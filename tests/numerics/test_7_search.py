@@ -3,7 +3,10 @@
 Every number that a search reports is computed again from Hugging Face's attention. (Random graphs, random attention and
 every setting: test_7_algorithm.py.)
 """
+from copy import copy
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from oracle import ending_at, greedy, ids_and_spans, mean_attention, one_pass, r
 
 import pecan
 from core.files import InputError
+from core.lockstep import Lockstep
 from encoders.token_mean import TokenMean
 from llama import flops_of, ids_of
 from pecan import Graph, Node, Search, length_of, node_line
@@ -157,3 +161,27 @@ def test_passes_flops_and_tokens_of_a_search(tiny, graph, question, settings, be
         checks += step.p_yes is not None
         assert step.flops == sum(costs[:n]) + checks * logits and step.tokens == sum(counts[:n])
     assert answer.flops == sum(costs) + (checks + chosen) * logits
+
+
+def test_searches_side_by_side_share_passes(tiny, begin, spy):
+    """Searches that end after different numbers of nodes read the same nodes and write the same answers as alone, and
+    r and p_yes differ by rounding. There are as many passes as the longest search has."""
+    searches = [*(partial(begin, fixed_nodes=n) for n in (9, 16, 6, 12)), partial(begin, confidence=.999)]
+    passes = spy("flops_of")                                  # one for each row of a pass
+    alone = []
+    counts = [0]
+    for search in searches:
+        alone.append(search().answer())
+        counts.append(len(passes))
+    calls = []
+    model = copy(tiny)
+    model.forward = lambda *arguments: calls.append(len(arguments[0])) or tiny.forward(*arguments)
+    together = Lockstep(model, 380, [lambda row, search=search: search(row).answer() for search in searches]).results()
+
+    assert sum(calls) == counts[-1] == len(passes) - counts[-1], "as many rows"
+    assert len(calls) == max(after - before for before, after in pairwise(counts))
+    assert len({len(answer.nodes) for answer in alone}) == 5
+    for one, other in zip(alone, together, strict=True):
+        assert (one.text, one.nodes, one.end, one.flops) == (other.text, other.nodes, other.end, other.flops)
+        ours, theirs = (torch.tensor([[step.r, step.p_yes or 0] for step in answer.trace]) for answer in (one, other))
+        assert relative(theirs, ours) < rounding(tiny)
