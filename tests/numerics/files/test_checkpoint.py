@@ -1,5 +1,4 @@
 """Checkpoint folders: both versions of config.json, shards, and what is refused, in one line."""
-import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -8,8 +7,6 @@ import pytest
 import torch
 from folders import ABSENT, assert_refused, put, rows_of, write
 from hub import COMMIT, serve
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from oracle import LLAMA3 as SCALING
 from oracle import hugging_face, write_checkpoint
 from safetensors.torch import save_file
@@ -18,7 +15,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from core.files import InputError
 from llama import Llama, inverse_frequencies
-from model.checkpoint import FILES, RULES, SCALINGS, choose_device, fingerprint, locate, read_config
+from model.checkpoint import FILES, choose_device, fingerprint, locate, read_config
 
 
 @pytest.fixture
@@ -130,6 +127,9 @@ load = partial(Llama.load, device="cpu")
 REFUSED = r"""
 config.json | {"num_key_value_heads": 4}    | k_proj.*\(32, 64\).*\(64, 64\)
 config.json | {"num_key_value_heads": 3}    | config.json: num_key_value_heads is 3
+config.json | {"num_hidden_layers": true}   | config.json: num_hidden_layers is True
+config.json | {"hidden_act": "relu"}        | config.json: hidden_act is 'relu'
+config.json | {"rms_norm_eps": 0}           | config.json: rms_norm_eps is 0
 config.json | {"head_dim": 15}              | config.json: head_dim is 15
 config.json | {"vocab_size": 7}             | vocab_size of config.json is 7
 config.json | {"tie_word_embeddings": true} | config.json ties lm_head.weight
@@ -140,7 +140,9 @@ config.json | {"layer_types": ["full_attention", "sliding_attention"]} | config.
 config.json | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}   | config.json: rope_type is 'yarn'
 config.json | {"rope_scaling": {"rope_type": "linear"}}                | config.json: key 'factor' is missing
 config.json | {"rope_scaling": "llama3"}    | config.json: not the config.json of a Llama
-config.json | "{}"                          | config.json: key 'vocab_size' is missing
+config.json | {"vocab_size": "absent"}      | config.json: key 'vocab_size' is missing
+config.json | "{"                           | config.json: not valid JSON
+model.safetensors | "x"                     | model.safetensors: not a readable safetensors file
 generation_config.json | {"eos_token_id": ["2"]} | generation_config.json: eos_token_id is
 model.safetensors | {"model.layers.1.mlp.up_proj.weight": "absent"}    | model.layers.1.mlp.up_proj.weight is missing
 """
@@ -157,33 +159,6 @@ CHANGES = [
 @pytest.mark.parametrize("name, change, words", [*rows_of(REFUSED), *CHANGES])
 def test_what_is_refused_is_named(copy, name, change, words):
     assert_refused(load, copy, name, change, words)
-
-
-@given(st.sampled_from([*RULES, "hidden_act", "partial_rotary_factor", *SCALINGS["llama3"], "head_dim"]),
-       st.sampled_from(["'4'", 0, -1, [4], {}, "x", 10 ** 20]))
-def test_an_impossible_value_of_config_is_named(tmp_path_factory, folder, key, value):
-    """The error names the key of config.json, not the attribute of the code."""
-    copy = tmp_path_factory.getbasetemp()
-    raw = json.loads((folder / "config.json").read_text())
-    (raw["rope_parameters"] if key in raw["rope_parameters"] else raw)[key] = value
-    write(copy, "config.json", raw)
-    with pytest.raises(InputError, match=f"config.json: {key} is "):
-        read_config(copy)
-
-
-@settings(max_examples=60)
-@given(st.sampled_from("config.json tokenizer.json tokenizer_config.json model.safetensors".split()),
-       st.integers(0, 3000), st.sampled_from([b"\xff", b"[", b'"', b"9"]), st.booleans())
-def test_a_file_that_was_damaged_anywhere(tmp_path_factory, folder, name, at, byte, cut):
-    """A file that is cut short, or has one wrong byte, is refused in one line, or loads."""
-    copy = shutil.copytree(folder, tmp_path_factory.getbasetemp() / "damaged", dirs_exist_ok=True)
-    good = (folder / name).read_bytes()
-    at %= len(good)
-    (copy / name).write_bytes(good[:at] + byte + (b"" if cut else good[at + 1:]))
-    try:
-        load(copy)
-    except InputError as error:
-        assert str(error).startswith(str(copy)) and "\n" not in str(error)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
@@ -240,8 +215,8 @@ def test_a_missing_checkpoint_is_named():
 
 def test_device_and_dtype(monkeypatch):
     """On any GPU the dtype is that of the stored weights, if it is one of ours; elsewhere it is float32."""
-    for device, dtype in (("abacus", "float32"), ("meta", "float32"), ("cpu", "float7")):
-        with pytest.raises(InputError, match=f"{device}.* cannot be used|{dtype}.* is unknown"):
+    for device, dtype, wrong in (("meta", "float32", "'meta'"), ("cpu", "float7", "'float7'")):
+        with pytest.raises(InputError, match=wrong):
             choose_device(device, dtype)
 
     monkeypatch.setattr(torch, "zeros", lambda *_, device, dtype: torch.ones(1))         # as if each device were here
