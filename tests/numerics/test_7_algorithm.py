@@ -6,6 +6,7 @@ generation, graph and search. The numbers in the tables are multiples of powers 
 to 1e-6.
 """
 import random
+from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import partial
 
@@ -121,19 +122,21 @@ def test_bullets_equal_the_naive_ones(tiny, reply, cut):
 
 # --- stage 2 --------------------------------------------------------------------------------------------------------
 
-def random_graph(rng, levels, words=(1, 2, 4)):
-    """Texts, levels and E of a graph whose edge weights are eighths.
+def random_search(rng, levels, lengths=(1, 2, 4)):
+    """A graph whose texts have so many words and whose edge weights are eighths, a question, and similarities c.
 
     Some nodes have no predecessor, as after a reply without IPs.
     """
-    level_of = [level for level, count in enumerate(levels, 1) for _ in range(count)]
-    texts = [" ".join(rng.choices(WORDS, k=rng.choice(words))) for _ in level_of]
-    E = np.zeros((len(texts), len(texts)))
-    for i, level in enumerate(level_of):
-        below = [j for j, other in enumerate(level_of) if other == level - 1]
-        for _ in range(8 if below else 0):
-            E[i, rng.choice(below)] += 1 / 8
-    return texts, level_of, E
+    def text(*lengths):
+        return " ".join(rng.choices(WORDS, k=rng.choice(lengths)))
+
+    nodes = [Node(level, text(*lengths)) for level, count in enumerate(levels, 1) for _ in range(count)]
+    eighths = Counter()
+    for i, node in enumerate(nodes):
+        below = [j for j, other in enumerate(nodes) if other.level == node.level - 1]
+        eighths.update((i, rng.choice(below)) for _ in range(8 if below else 0))
+    graph = Graph(nodes, [(i, j, n / 8) for (i, j), n in sorted(eighths.items())])
+    return graph, text(1, 2, 4, 8), [rng.randint(-2, 4) / 4 for _ in nodes]
 
 
 CHUNK = 4                         # so small that a top level can exceed the window by little or by much
@@ -155,17 +158,15 @@ def test_searching_equals_the_naive_one(tiny):
     @settings(max_examples=300)
     @given(st.integers(0, 2 ** 32), st.lists(st.integers(1, 7), min_size=1, max_size=3), st.integers(4, 120), CHOICES)
     def compare(seed, levels, room, chosen):
-        rng = random.Random(seed)
         model = Scripted(tiny, seed)
         t = tiny.tokenizer
-        texts, level_of, E = random_graph(rng, levels)
-        question = " ".join(rng.choices(WORDS, k=rng.choice([1, 2, 4, 8])))
-        c = [rng.randint(-2, 4) / 4 for _ in texts]
+        graph, question, c = random_search(random.Random(seed), levels)
         chosen |= {"chunk": CHUNK, "answer_tokens": 2, "window": room + 2 + length_of(
             pecan.question_prompt(t, question) + pecan.answer_turn(t, 0))}
 
+        texts, level_of = zip(*((node.text, node.level) for node in graph.nodes))
+        E = defaultdict(float, {(i, j): e for i, j, e in graph.edges})
         steps, end = naive.search(t, model.attend, model.p_yes, texts, level_of, E, question, c, **chosen)
-        graph = Graph(list(map(Node, level_of, texts)), [(i, j, E[i, j]) for i, j in np.argwhere(E).tolist()])
         s = Search(model, graph, question, torch.tensor(c), Settings(**chosen))
         met.add(end)
         if not steps:
@@ -210,13 +211,10 @@ def test_searches_side_by_side_equal_those_alone(tiny):
         searches = []
         for seed, levels, chosen in choices:
             rng = random.Random(seed)
-            texts, level_of, E = random_graph(rng, levels, words=(1, 4, 64))            # 64: more than an answer's room
-            question = " ".join(rng.choices(WORDS, k=rng.choice([1, 2, 4, 8])))
-            graph = Graph(list(map(Node, level_of, texts)), [(i, j, E[i, j]) for i, j in np.argwhere(E).tolist()])
-            c = torch.tensor([rng.randint(-2, 4) / 4 for _ in texts])
+            graph, question, c = random_search(rng, levels, (1, 4, 64))                # 64: more than an answer's room
             turn = length_of(pecan.question_prompt(tiny.tokenizer, "") + pecan.answer_turn(tiny.tokenizer, 0))
             chosen = Settings(**chosen, chunk=CHUNK, answer_tokens=rng.randint(1, 3), window=turn + room)
-            searches.append(partial(answer, graph=graph, question=question, c=c, settings=chosen))
+            searches.append(partial(answer, graph=graph, question=question, c=torch.tensor(c), settings=chosen))
 
         spent = []
         alone = []
