@@ -44,9 +44,9 @@ def add_model_options(parser: argparse.ArgumentParser):
                         help="the paper's t_p and length of an answer for this data set: "
                              f"{', '.join(PAPER)} (eval.py: default by the names of official files)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
-    parser.add_argument("--batch", type=int, help="rows that run together: summaries, replies, answers (default: 32; "
-                                                  "without CUDA at most 16384 / window, and 8 for answers of compared "
-                                                  "methods; fewer if memory runs out)")
+    parser.add_argument("--batch", type=int, help="rows that run together: summaries, searches, replies (default: 32, "
+                                                  "searches 16; without CUDA summaries 16384 / window, searches 8 for "
+                                                  "small models and 1 for others; fewer if memory runs out)")
     parser.add_argument("--question-again", action=argparse.BooleanOptionalAction,
                         help="say the question once more before the answer, for small models (the paper does not)")
     parser.add_argument("--nodes", type=int, help="read this many nodes, without dynamic progress control")
