@@ -1,8 +1,8 @@
 """The answers of a row of a table on disk: a line for each, written before the next batch of questions is asked.
 
 A question counts as answered only when its line is on disk. So a killed run loses at most one batch of answers, and
-goes on where it stopped. Process 0 writes OUTPUT/DATASET/METHOD.jsonl, process N of torchrun METHOD.N.jsonl; whoever reads METHOD.jsonl
-reads them all. METHOD.setup.json says by which models, settings and code they were made.
+goes on where it stopped. Process 0 writes OUTPUT/DATASET/METHOD.jsonl, process N of torchrun METHOD.N.jsonl; whoever
+reads METHOD.jsonl reads them all. METHOD.setup.json says by which models, settings and code they were made.
 """
 import re
 from pathlib import Path

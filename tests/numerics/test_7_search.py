@@ -4,7 +4,7 @@ Every number that a search reports is computed again from Hugging Face's attenti
 every setting: test_7_algorithm.py.)
 """
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from core.files import InputError
 from core.lockstep import Lockstep
 from encoders.token_mean import TokenMean
 from llama import flops_of, ids_of
-from pecan import Graph, Node, Search, length_of, node_line
+from pecan import Graph, Node, Pecan, Search, length_of, node_line
 
 
 def nodes_prompt(t, graph, question, nodes):
@@ -185,3 +185,25 @@ def test_searches_side_by_side_share_passes(tiny, begin, spy):
         assert (one.text, one.nodes, one.end, one.flops) == (other.text, other.nodes, other.end, other.flops)
         ours, theirs = (torch.tensor([[step.r, step.p_yes or 0] for step in answer.trace]) for answer in (one, other))
         assert relative(theirs, ours) < rounding(tiny)
+
+
+def test_a_search_that_fails_and_memory_for_two_rows(tiny, graph, question, settings):
+    """A question that is too long fails alone. If memory runs out, fewer rows run. All others have their answers."""
+    rows = []
+
+    def scarce(tokens, *rest):
+        rows.append(len(tokens))
+        if rows[-1] > 2:
+            raise torch.OutOfMemoryError
+        return tiny.forward(tokens, *rest)
+
+    model = copy(tiny)
+    model.forward = scarce
+    method = Pecan(model, TokenMean(tiny), settings)
+    ready = method.ready(asdict(graph))
+    questions = [question, "why " * 400, "Where is Amos?", *[question] * 3]
+    found = dict(method.answer_all([(ready, text) for text in questions]))
+    assert [n for n in found if isinstance(found[n], InputError)] == [1] and "too small" in str(found[1])
+    assert [answer.text for n, answer in sorted(found.items()) if n != 1] == [
+        method.answer(ready, text).text for n, text in enumerate(questions) if n != 1]
+    assert max(rows) == 5 and 2 in rows
