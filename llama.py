@@ -355,11 +355,12 @@ class Llama:
             x = x if ends is None else x[rows, ends]
         return rms_norm(x, w["model.norm.weight"], config.norm_eps), a
 
-    def logits(self, hidden, tokens: list[int] | None = None):
+    def logits(self, hidden, tokens: list[int] | slice | None = None):
         """Next-token logits [.., vocabulary] of hidden states [.., D]; if `tokens` are given, theirs alone.
 
-        Theirs are in at least float32, because bfloat16 rounds a logit near 20 to a multiple of .125. The FLOPs are
-        those of the whole output matrix. Raises InputError if a logit is not finite, as after an overflow in the pass.
+        Theirs are in at least float32, because bfloat16 rounds a logit near 20 to a multiple of .125: a probability
+        needs that, the most likely token does not. The FLOPs are those of the whole output matrix. Raises InputError if
+        a logit is not finite, as after an overflow in the pass.
         """
         matrix = self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"]
         if tokens is not None:

@@ -34,7 +34,7 @@ from core.files import InputError
 from core.settings import Settings
 from core.text import split
 from data import Prepared
-from llama import Cache, Llama, at_least_float32
+from llama import Cache, Llama
 
 HINT = " We can get the answer to this question in the given documents."
 LINES = 4                                      # of a unit
@@ -65,7 +65,7 @@ def shares(lengths: list[int], target: int) -> list[float]:
 
 def losses(scorer: Llama, hidden, ids: list[int]) -> torch.Tensor:
     """-log p [T] float32 of each of T tokens, from the hidden states [T, D] of the tokens before them."""
-    logits = at_least_float32(scorer.logits(hidden))
+    logits = scorer.logits(hidden, slice(None))
     return F.cross_entropy(logits, torch.tensor(ids, device=scorer.device), reduction="none").cpu()
 
 

@@ -79,3 +79,4 @@ def test_the_logits_of_a_check_are_not_rounded_to_bfloat16(folder, ids):
     flops = model.flops - before
     assert both.dtype == torch.float32 and relative(both, exact) < 64 * 2 ** -24
     assert relative(model.logits(hidden)[:, [7, 3]], exact) > 2 ** -12 and model.flops - before == 2 * flops
+    assert relative(model.logits(hidden, slice(None))[:, [7, 3]], exact) < 64 * 2 ** -24, "for LongLLMLingua's losses"
