@@ -134,14 +134,9 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def show(browser, tmp_path):
     """A function that opens a page, and returns a function that runs a script there. The console stays empty."""
-    def open_page(html, fragment="", width=1400, scheme="light"):
+    def open_page(html):
         (tmp_path / "page.html").write_text(html, encoding="utf-8")
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600})
-        preference = {"name": "prefers-color-scheme", "value": scheme}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [preference]})
-        browser.get("about:blank")
-        browser.get((tmp_path / "page.html").as_uri() + fragment)
+        browser.get((tmp_path / "page.html").as_uri())
         return browser.execute_script
     browser.get_log("browser")                              # messages of an earlier test's page
     yield open_page

@@ -25,7 +25,7 @@ def draw(tmp_path, monkeypatch):
         figures = []
         monkeypatch.setattr("matplotlib.pyplot.close", figures.append)
         options = Namespace(table=table, output=tmp_path, pictures=True, json=True, question_again=False)
-        command_line.show(options, {name: {"runs": of} for name, of in runs.items()}, [])
+        command_line.show(options, {name: {"runs": of, "needs --top": {}} for name, of in runs.items()}, [])
         assert {path.name for path in tmp_path.glob("*.svg")} == {
             f"picture-{table}-{name}.svg" for name in runs if runs[name]}
         return figures

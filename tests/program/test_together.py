@@ -5,7 +5,6 @@ import pytest
 import torch
 from runs import table
 
-import pecan
 from core.files import InputError, remark
 from core.settings import Settings
 from core.together import Batches, batch_rows
@@ -41,40 +40,51 @@ def assert_equal(prepared, wanted):
         assert (graph.E - other.E).abs().max() < 1e-6
 
 
+class Watched(Batches):
+    """Batches whose groups are recorded. With `kills`, each second batch is killed."""
+    def __init__(self, rows, kills=False):
+        super().__init__(rows)
+        self.groups = []
+        self.kills = kills
+        self.last = False
+
+    def run(self, items, length, work, progress=False):
+        def watched(batch):
+            self.last = self.kills and not self.last
+            if self.kills and not self.last:
+                raise KeyboardInterrupt
+            self.groups.append([str(texts) for _, texts in batch])
+            return work(batch)
+        return super().run(items, length, watched, progress)
+
+
 @pytest.mark.parametrize("rows", [2, 16])
-def test_documents_that_share_batches_equal_documents_alone(method, documents, alone, spy, rows):
-    calls = spy("summarise", pecan)
-    assert_equal(method(rows).prepare_all(documents, [None] * 3), alone)
-    together = [len(batch) for (_, batch, *_), _ in calls]
-    assert max(together) == rows and sum(together) > 3 * len(together) / 2, together
+def test_documents_that_share_batches_equal_documents_alone(method, documents, alone, rows):
+    together = method(1)
+    together.batches = Watched(rows)
+    assert_equal(together.prepare_all(documents, [None] * 3), alone)
+    sizes = [*map(len, together.batches.groups)]
+    assert max(sizes) == rows and sum(sizes) > 3 * len(sizes) / 2, sizes
 
 
-def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path, monkeypatch):
+def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path):
     """Though the last line of each file is torn, no group is summarised twice. What is left on disk are graphs and
     vectors."""
-    summarise = pecan.summarise
     paths = [tmp_path / f"{document.id}.json" for document in documents]
-    made = []
-
-    def once(model, batch, settings):
-        if once.done:
-            raise KeyboardInterrupt
-        once.done = True
-        made.extend(map(tuple, batch))
-        return summarise(model, batch, settings)
-
-    monkeypatch.setattr(pecan, "summarise", once)
+    batches = Watched(4, kills=True)
     for kills in range(40):
-        once.done = False
+        again = method(1)
+        again.batches = batches
         try:
-            prepared = method(4).prepare_all(documents, paths)
+            prepared = again.prepare_all(documents, paths)
             break
         except KeyboardInterrupt:
             for replies in tmp_path.glob("*.replies"):
                 with replies.open("a") as torn:
                     torn.write('["half a li')
     assert_equal(prepared, alone)
-    assert kills > 4 and len(made) == len({*made})
+    groups = sum(batches.groups, [])
+    assert kills > 4 and len(groups) == len({*groups})
     assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".vectors"}
 
 

@@ -5,12 +5,14 @@ Nothing is computed, because all weights are on PyTorch's meta device, which hol
 """
 import inspect
 import json
+import os
 import shlex
 import shutil
 import sys
 from argparse import Namespace
 from collections import defaultdict
 from dataclasses import asdict, replace
+from functools import partialmethod
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +22,6 @@ import pytest
 import torch
 from oracle import TINY, write_checkpoint
 from runs import table, write_lines
-from transformers import BertConfig, BertModel
 
 import eval as command
 import llama
@@ -28,17 +29,14 @@ import pecan
 from core.files import InputError
 from core.settings import Settings, resolve
 from data import Answer, Prepared
-from encoders import sbert
-from encoders.token_mean import TokenMean
-from evaluation import methods, runner
+from evaluation import methods, models, runner
 from evaluation.team import Team
 from model import checkpoint
-from pecan import Pecan
+from pecan import Pecan, Search
 from view import ask
 
 LARGE = Path(__file__).parents[1] / "llama-3.1-8b"
 LLAMAS = {"model": "float16", "builder": "bfloat16", "scorer": "float64"}     # the dtypes that their files claim
-BERTS = "encoder", "questions", "passages"
 TEXTS = {"Who sings?": "Mara sings by the river. ", "Who swims?": "Otto swims in the lake. ", "Who?": "Theo sleeps. "}
 BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4, instructions=False)      # tiny/pecan.json
 
@@ -47,50 +45,52 @@ BASE = Settings(chunk=24, window=380, summary_share=0.3437, answer_tokens=4, ins
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A folder with three Llamas, three BERTs, a text and a data set of three documents with a question each."""
+    """A folder with five Llamas, what is looked at of three encoders, a text and a data set of three documents."""
     folder = tmp_path_factory.mktemp("files")
     for name, dtype in LLAMAS.items():
         write_checkpoint(folder / name, dtype=dtype)
     (folder / "builder" / "pecan.json").write_text('{"summary_share": 0.5}')      # which only construction takes
     (folder / "scorer" / "pecan.json").write_text('{"chunk": 200}')
-    for name in BERTS:
-        BertModel(BertConfig(vocab_size=480, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-                             intermediate_size=16, max_position_embeddings=64)).save_pretrained(folder / name)
-        shutil.copy(TINY / "tokenizer.json", folder / name)
-    (folder / "encoder" / "1_Pooling").mkdir()
-    (folder / "encoder" / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
-    (folder / "encoder" / "modules.json").write_text(json.dumps(
-        [{"type": name} for name in ("Transformer", "Pooling", "Normalize")]))
+    shutil.copytree(TINY, folder / "tiny")
+    shutil.copytree(LARGE, folder / "8b")                    # Llama 3.1's config
+    for name in ("encoder", "questions", "passages"):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text("{}")
 
     write_lines(folder / "mine.jsonl", [
         {"id": question, "text": text * 9, "questions": [{"question": question, "answers": ["Mara"]}]}
         for question, text in TEXTS.items()])
     (folder / "text.txt").write_text(TEXTS["Who sings?"] * 9)
-    shutil.copytree(TINY, folder / "tiny")
-    shutil.copytree(LARGE, folder / "8b")                    # Llama 3.1's config
     return folder
 
 
-def vector_of(text: str) -> list[float]:
-    """What every encoder makes of a text here: a vector that no other text has."""
-    return [1., len(text), text.count("s")]
+class Encoder:
+    """An encoder that gives every text another vector. (Those of folders: test_sbert.py.)"""
+    flops = 0
+
+    def __init__(self, name):
+        self.fingerprint = name
+
+    def encode(self, texts):
+        return torch.tensor([[1., len(text), text.count("s")] for text in texts])
+
+    def cut(self, texts):
+        return {}
 
 
 def record(patch, main, arguments: list[str]) -> dict[str, list]:
     """Run a command line, and return the calls that its options must reach, {function: [arguments]}.
 
-    A checkpoint's fingerprint is the name of its folder; an encoder's also says how it pools.
+    A checkpoint's fingerprint is the name of its folder.
     """
     calls = defaultdict(list)
 
-    def at(owner, name, instead=None):
-        function = getattr(owner, name)
-
-        def recorder(*given, **named):
-            call = SimpleNamespace(**inspect.signature(function).bind(*given, **named).arguments)
-            calls[name].append(call)
-            return instead(call) if instead else function(*given, **named)
-        patch.setattr(owner, name, recorder)
+    def recorder(function, instead=None):
+        def call(*given, **named):
+            made = SimpleNamespace(**inspect.signature(function).bind(*given, **named).arguments)
+            calls[function.__name__].append(made)
+            return instead(made) if instead else function(*given, **named)
+        return call
 
     def answers_of(call, run=runner.answers_of):
         if isinstance(call.method, Pecan):
@@ -102,22 +102,19 @@ def record(patch, main, arguments: list[str]) -> dict[str, list]:
         calls[call.run.row.name].append(call.method)
         return ""
 
-    for module in (llama, sbert):
-        patch.setattr(module, "fingerprint", lambda folder: Path(folder).name)
+    for owner, name, instead in (
+            (llama, "choose_device", lambda _: (torch.device("meta"), torch.float32)),
+            (checkpoint, "read_tensors", None), (pecan, "chunks", None), (Pecan, "prepare_all", None),
+            (runner, "Answers", None), (runner, "found", found), (runner, "answers_of", answers_of)):
+        patch.setattr(owner, name, recorder(getattr(owner, name), instead))
+    patch.setattr(Pecan, "__init__", partialmethod(
+        Pecan.__init__, build=recorder(pecan.build),
+        summarise=recorder(pecan.summarise, lambda call: [([], 0) for _ in call.batch]),
+        search=recorder(Search, lambda _: SimpleNamespace(answer=lambda: Answer("Mara", [0], 1, 1, "all")))))
+    patch.setattr(models, "load_encoder", lambda name, model: Encoder(name or f"of {model.folder.name}"))
+    patch.setattr(models, "load_towers", lambda names, model: [*map(Encoder, names or ("none", "none"))])
+    patch.setattr(llama, "fingerprint", lambda folder: Path(folder).name)
     patch.setattr(sys.stderr, "isatty", lambda: True)
-    at(llama, "choose_device", lambda call: (torch.device("meta"), torch.float32))
-    at(checkpoint, "read_tensors")
-    at(sbert, "read_tensors")
-    for encoder in (sbert.Encoder, TokenMean):
-        at(encoder, "encode", lambda call: torch.tensor(list(map(vector_of, call.sentences))))
-    at(pecan, "build")
-    at(pecan, "chunks")
-    at(Pecan, "prepare_all")
-    at(pecan, "summarise", lambda call: [([], 0) for _ in call.batch])
-    at(pecan, "Search", lambda call: SimpleNamespace(answer=lambda: Answer("Mara", [0], 1, 1, "all")))
-    at(runner, "Answers")
-    at(runner, "found", found)
-    at(runner, "answers_of", answers_of)
     main(arguments)
     return calls
 
@@ -140,8 +137,9 @@ WIRES = f"""
 --model          | Search        | model.folder.name            | model
 --builder        | build         | model.folder.name            | builder
 --builder        | summarise     | model.folder.name            | builder
---encoder        | encode        | self.fingerprint             | mean encoder
-pecan,sbert      | sbert         | chunk_encoder.fingerprint    | mean encoder
+--encoder        | prepare_all   | self.encoder.fingerprint     | encoder
+pecan,sbert      | sbert         | chunk_encoder.fingerprint    | encoder
+text.txt         | prepare_all   | self.encoder.fingerprint     | encoder, of model
 --device         | choose_device | device                       | here
 --device         | read_tensors  | device.type                  | meta
 --dtype          | choose_device | dtype                        | float16
@@ -171,8 +169,8 @@ Who swims?       | Search        | question                     | Who sings?, Wh
 --top            | bm25-x        | top_k                        | 3
 --searcher       | Search        | model.folder.name            | model, scorer
 --scorer         | longllmlingua | scorer.folder.name           | scorer
---dragon         | dragon        | question_encoder.fingerprint | cls questions
---dragon         | dragon        | chunk_encoder.fingerprint    | cls passages
+--dragon         | dragon        | question_encoder.fingerprint | questions
+--dragon         | dragon        | chunk_encoder.fingerprint    | passages
 """
 
 
@@ -202,8 +200,8 @@ def test_every_number_of_a_search_comes_from_its_own_question_and_document(recor
         for call in run["Search"]:
             texts = [node.text for node in call.graph.nodes]
             assert " ".join(texts) == (TEXTS["Who sings?" if name.startswith("pecan") else call.question] * 9).strip()
-            assert call.c.tolist() == [sum(x * y for x, y in zip(vector_of(text), vector_of(call.question)))
-                                       for text in texts]
+            encoder = Encoder("")
+            assert call.c.tolist() == (encoder.encode(texts) @ encoder.encode([call.question])[0]).tolist()
 
 
 def test_a_searcher_searches_the_graphs_of_the_model_itself(recorded):
@@ -218,9 +216,9 @@ SETUP = json.loads("""{
     "patience": 2, "attention": false, "similarity": true, "fixed_nodes": null, "answer_tokens": 128,
     "question_again": true, "top_k": null}""")
 SETUPS = json.loads("""{
-    "pecan": {"encoder": "mean encoder", "builder": "builder float32",
+    "pecan": {"encoder": "encoder", "builder": "builder float32",
               "construction": {"chunk": 40, "window": 900, "summary_share": 0.5, "tree": true}},
-    "dragon": {"question_encoder": "cls questions", "chunk_encoder": "cls passages", "top_k": 5},
+    "dragon": {"question_encoder": "questions", "chunk_encoder": "passages", "top_k": 5},
     "longllmlingua": {"scorer": "scorer float32"},
     "bm25-x": {"top_k": 3}}""")
 
@@ -232,27 +230,30 @@ def test_a_setup_names_what_all_answers_share(recorded):
     assert setups == {name: SETUP | own for name, own in SETUPS.items()}
 
 
-# A machine's GPUs, --device, and the devices of its four processes.
+# Who started four processes, a machine's GPUs, --device, and the processes' devices.
 DEVICES = """
-4 | auto   | cuda:0 cuda:1 cuda:2 cuda:3
-2 | cuda   | cuda:0 cuda:1 cuda:0 cuda:1
-4 | cuda:2 | cuda:2 cuda:2 cuda:2 cuda:2
-0 | auto   | auto auto auto auto
+torchrun | 4 | auto   | cuda:0 cuda:1 cuda:2 cuda:3
+torchrun | 2 | cuda   | cuda:0 cuda:1 cuda:0 cuda:1
+torchrun | 4 | cuda:2 | cuda:2 cuda:2 cuda:2 cuda:2
+torchrun | 0 | auto   | auto auto auto auto
+slurm    | 4 | auto   | auto auto auto auto
 """
 
 
-@pytest.mark.parametrize("gpus, wanted, devices", table(DEVICES))
-def test_each_process_takes_its_own_gpu(monkeypatch, gpus, wanted, devices):
-    """A machine's processes share its GPUs if these are fewer; a device that is named is taken. It gets the models."""
+@pytest.mark.parametrize("launcher, gpus, wanted, devices", table(DEVICES))
+def test_each_process_takes_its_own_gpu(monkeypatch, launcher, gpus, wanted, devices):
+    """A machine's processes share its GPUs if these are fewer; a device that is named is taken. It gets the models.
+    RANK and WORLD_SIZE may be another program's: then each process is alone."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus != "0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: int(gpus))
+    monkeypatch.setattr(torch.distributed, "init_process_group", Mock())
     load = Mock(side_effect=InputError)
     monkeypatch.setattr(runner, "Models", load)
-    team = Team()
-    team.size = 8
-    for team.local_rank, device in enumerate(devices.split()):
+    for rank, device in enumerate(devices.split()):
+        monkeypatch.setattr(os, "environ", {"RANK": rank + 4, "WORLD_SIZE": 8, "LOCAL_RANK": rank} | (
+            {"TORCHELASTIC_RUN_ID": "none"} if launcher == "torchrun" else {}))
         with pytest.raises(InputError):
-            runner.Runner(team).make(SimpleNamespace(options=Namespace(device=wanted)))
+            runner.Runner(Team()).make(SimpleNamespace(options=Namespace(device=wanted)))
         assert load.call_args.args[0].device == device
 
 
@@ -332,12 +333,9 @@ def test_a_window_is_no_longer_than_any_model_was_made_for(files, monkeypatch):
                  lambda: command.main(shlex.split("--model model --builder tiny --window 600"))):
         with pytest.raises(InputError, match="window 600 is too large: the model was made for 512 tokens"):
             load()
+    with pytest.raises(InputError, match="no such folder"):
+        Pecan.load(TINY, "no/such/encoder")
     assert planned("--builder model")["pecan"].construction.window == 2048
-
-
-def test_pecan_load_takes_an_encoder_and_settings(files):
-    method = Pecan.load(TINY, str(files / "encoder"), confidence=.7, chunk=None)
-    assert method.settings == replace(BASE, confidence=.7) and isinstance(method.encoder, sbert.Bert)
 
 
 # A command line, the data set, and the X of its rows. Without --top it is the paper's, if it has these data.
