@@ -110,7 +110,7 @@ def record(patch, main, arguments: list[str]) -> dict[str, list]:
     patch.setattr(Pecan, "__init__", partialmethod(
         Pecan.__init__, build=recorder(pecan.build),
         summarise=recorder(pecan.summarise, lambda call: [([], 0) for _ in call.batch]),
-        search=recorder(Search, lambda _: SimpleNamespace(answer=lambda: Answer("Mara", [0], 1, 1, "all")))))
+        search=recorder(Search, lambda _: SimpleNamespace(flops=0, answer=lambda: Answer("Mara", [0], 1, 1, "all")))))
     patch.setattr(models, "load_encoder", lambda name, model: Encoder(name or f"of {model.folder.name}"))
     patch.setattr(models, "load_towers", lambda names, model: [*map(Encoder, names or ("none", "none"))])
     patch.setattr(llama, "fingerprint", lambda folder: Path(folder).name)
@@ -356,7 +356,7 @@ def test_the_x_of_top_x(line, dataset, top):
     assert ", ".join(str(run.top_k) for run in found) == top
     assert {run.needs_top for run in found} == {dataset == "mine" and "--top" not in line}
     for run in found[:"--table" in line]:
-        models = SimpleNamespace(model=Mock(), encoder=None, builder=None)
+        models = SimpleNamespace(model=Mock(**{"config.width": 8}), encoder=None, builder=None)
         assert run.row.make(models, run).settings == replace(run.settings, fixed_nodes=run.top_k)
 
 
