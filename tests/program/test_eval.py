@@ -1,13 +1,9 @@
 """Runs of the evaluation: what a user sees, resuming, several processes, failures, kills."""
-import itertools
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from functools import partial
 from operator import itemgetter
@@ -25,7 +21,6 @@ from baselines.dense import Dense
 from core.disk import read_rows
 from data import EMBEDDED
 from evaluation import runner
-from evaluation.team import Team
 from model.tokenizer import Tokenizer
 
 
@@ -65,6 +60,12 @@ def answers(folder: Path) -> dict[str, list[dict]]:
 def graphs(folder: Path) -> dict[str, bytes]:
     """The files of all graphs, except vectors: the order of a safetensors file's header varies."""
     return {path.name: path.read_bytes() for path in folder.glob("graphs/*") if path.suffix != ".vectors"}
+
+
+def launch(processes: int, *command):
+    """Run a command to its end, with torchrun if it has several processes."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)][:5 * (processes > 1)]
+    return subprocess.run([sys.executable, *launcher, *command], cwd=ROOT, capture_output=True, text=True)
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -126,9 +127,8 @@ def test_what_one_process_refuses_all_refuse(tmp_path):
 
     def run_with(text):
         write_lines(data, (rows[0], rows[1] | {"text": text}, rows[2]))
-        return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", ROOT / "eval.py",
-                               "--device", "cpu", "--dataset", data, "--method", "whole", "--output", tmp_path / "r"],
-                              capture_output=True, text=True, timeout=90)
+        return launch(2, "eval.py", "--device", "cpu", "--dataset", data, "--method", "whole", "--output",
+                      tmp_path / "r")
     assert re.findall("question (.)-1 of", run_with("Bob has a dog.").stderr) == ["a", "b", "c"]
     second = run_with("Bob has a cow.")
     assert second.returncode != 0 and "answered for another text" in second.stderr
@@ -178,23 +178,6 @@ def test_answers_belong_to_their_question_gold_answers_and_text(tmp_path, old, n
     assert "answered for another text" in done.stderr
 
 
-@pytest.mark.slow
-def test_the_tables_of_the_paper_are_run(go, tmp_path):
-    """Tables 3, patience and nodes share one graph. Only the ablation without information points builds its own."""
-    for name, last in (("3", "pecan-without-similarity"), ("patience", "pecan-patience-8"), ("nodes", "pecan")):
-        go("--limit", 1, "--table", name)
-        assert (tmp_path / "r" / "embedded" / f"{last}.jsonl").exists()
-    assert len(list(tmp_path.glob("r/graphs/*.json"))) == 2
-
-
-def test_only_torchrun_makes_a_team(monkeypatch):
-    """Without TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are another program's."""
-    set_there = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "3"}
-    for environment, local_rank in ((set_there, 0), (set_there | {"TORCHELASTIC_RUN_ID": "none"}, 3)):
-        monkeypatch.setattr(os, "environ", environment)
-        assert vars(Team()) == {"rank": 0, "size": 1, "local_rank": local_rank}
-
-
 # --- what can go wrong ----------------------------------------------------------------------------------------------
 
 def test_what_fails_does_not_end_the_run(tmp_path, monkeypatch):
@@ -236,39 +219,24 @@ def test_a_full_disk_ends_the_run(go, tmp_path):
     assert not (tmp_path / "r" / "embedded" / "bm25.setup.json").exists()
 
 
-@pytest.mark.parametrize("thinking, code, words", [
-    ([True], 2, "error: PECAN on .*: every reply ends inside its thought, so nothing is answered; take a checkpoint"),
-    ([False, True, False], 0, r"PECAN on .*: \d+ replies end inside their thought and count as empty answers")])
-def test_replies_that_end_inside_their_thought_are_named(go, monkeypatch, thinking, code, words):
-    """That the tokenizer sees them is shown in test_tokenizer.py."""
-    monkeypatch.setattr(Tokenizer, "thinking", Mock(side_effect=itertools.cycle(thinking)))
-    said = go("--method", "pecan", code=code)
-    assert re.search(words, said.stdout + said.stderr)
+def test_replies_that_all_end_inside_their_thought_are_no_answers(go, monkeypatch):
+    """A table says how many do (test_tables.py), the tokenizer sees them (test_tokenizer.py)."""
+    monkeypatch.setattr(Tokenizer, "thinking", Mock(return_value=True))
+    assert "PECAN on embedded: every reply ends inside its thought" in go("--method", "pecan", code=2).stderr
 
 
 # --- kills ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent, processes, there", [
-    ("SIGKILL", 1, "graphs/*.replies"), ("SIGINT", 1, "embedded/*.jsonl"), ("SIGKILL", 1, "embedded/*.jsonl"),
-    ("SIGKILL", 2, "graphs/*.replies"), ("SIGTERM", 2, "embedded/*.jsonl")])
-def test_a_killed_run_goes_on(sent, processes, there, three, undisturbed, tmp_path):
-    """Killed during construction or between answers, the next run ends with the graphs and answers of an uninterrupted
-    one. One process alone prints. (That two runs never write one file: test_two_runs_on_one_folder.)"""
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
-    command = [sys.executable, *launcher, "eval.py", "--device", "cpu", "--batch", "1", "--dataset", three, "--output",
-               tmp_path / "r"]
-
-    # The whole group gets the signal, as from a terminal, so torchrun's processes get it too.
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               start_new_session=True)
-    while not any((tmp_path / "r").glob(there)):
-        assert process.poll() is None, "the run had ended before the signal"
-        time.sleep(.01)
-    os.killpg(process.pid, getattr(signal, sent))           # Windows has no SIGKILL
-    process.wait()
-
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("written", [".replies", ".jsonl"])
+def test_a_killed_run_goes_on(written, processes, three, undisturbed, tmp_path):
+    """Killed in the middle of a reply or of an answer, the next run ends with the graphs and answers of an
+    uninterrupted one. One process alone prints, and each writes its own file."""
+    arguments = "--device", "cpu", "--batch", "1", "--dataset", three, "--output", tmp_path / "r"
+    assert launch(processes, "tests/program/killed.py", written, *arguments).returncode not in (0, 2)
+    assert b"half" in b"".join(path.read_bytes() for path in tmp_path.rglob(f"*{written}"))
+    again = launch(processes, "eval.py", *arguments)
     assert again.returncode == 0 and again.stdout.count("Results: ") == 1, again.stderr
     assert answers(tmp_path / "r") == answers(undisturbed[0]) and graphs(tmp_path / "r") == graphs(undisturbed[0])
-    assert len([*tmp_path.glob("r/embedded/pecan*.jsonl")]) == processes, "each process writes its own file"
+    assert len([*tmp_path.glob("r/embedded/pecan*.jsonl")]) == processes
