@@ -1,4 +1,4 @@
-"""The command lines: errors, terminals, threads."""
+"""The command lines: errors and terminals."""
 import io
 import os
 import shlex
@@ -14,7 +14,6 @@ import eval as evaluate
 from core.command import user_errors
 from core.files import InputError
 from data import EMBEDDED
-from evaluation import models
 from view import ask
 
 STORY = str(ROOT / "tiny" / "story.txt")
@@ -123,27 +122,3 @@ def test_a_mistake_is_one_line_and_exit_code_2(line, said, tmp_path, monkeypatch
     assert code == 2 and not printed.out and len(lines) <= 5
     assert printed.err.count("error: ") == 1 and "error: " in lines[-1] and said in " ".join(lines[-2:])
     assert {*os.listdir()} <= {"there.jsonl", "results"}
-
-
-# --- threads --------------------------------------------------------------------------------------------------------
-
-# The model's width, the builder's, OMP_NUM_THREADS, and the threads that are set where PyTorch has 3.
-THREADS = """
-255 |     |   | 1
-256 |     |   | 3
-255 | 256 |   | 3
-256 |     | 2 |
-"""
-
-
-@pytest.mark.parametrize("width, builder, chosen, threads", table(THREADS))
-def test_small_models_run_on_one_thread(monkeypatch, width, builder, chosen, threads):
-    """If the model or the builder is wide, it has PyTorch's threads. OMP_NUM_THREADS overrides both."""
-    found = []
-    monkeypatch.setenv("OMP_NUM_THREADS", chosen)
-    monkeypatch.setattr(torch, "set_num_threads", found.append)
-    monkeypatch.setattr(models, "THREADS", 3)
-    monkeypatch.setattr(models, "Llama", Mock(load=lambda width, *_: Mock(**{"config.width": int(width)})))
-    monkeypatch.setattr(models, "load_encoder", Mock())
-    models.load_models(Mock(model=width, builder=builder))
-    assert [str(n) for n in found] == threads.split()

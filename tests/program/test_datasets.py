@@ -27,8 +27,8 @@ EXAMPLES = json.loads(r"""{
     "HotpotQA", ["Mills & Co\nThey turn. They stop.", "Seas\nThey rise."], "h1", "Who?", ["Ann"]],
 "dev.json": [
     {"_id": "w1", "question": "Who?", "answer": "Ann", "supporting_facts": [], "evidences": [],
-     "context": [["Mills &amp; Co", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. "]]]},
-    "2WikiMultihopQA", ["Mills &amp; Co\nThey turn. They stop.", "Seas\nThey rise. Up. Up."], "w1", "Who?", ["Ann"]],
+     "context": [["Mills &amp; Co ﬁ", ["They turn.", "They stop."]], ["Seas", ["They rise.", "Up.", " Up. "]]]},
+    "2WikiMultihopQA", ["Mills &amp; Co ﬁ\nThey turn. They stop.", "Seas\nThey rise. Up. Up."], "w1", "Who?", ["Ann"]],
 "musique_ans_v1.0_dev.jsonl": [
     {"id": "m1", "question": "Who?", "answer": "Ann", "answer_aliases": ["Ann Lee", "Ann", " "], "answerable": true,
      "paragraphs": [{"idx": 10, "title": "Same", "paragraph_text": "Text 10."},
@@ -214,21 +214,10 @@ def test_a_question_without_a_gold_answer_is_left_out_and_counted(tmp_path, row,
         Dataset(write_lines(tmp_path / "x.jsonl", [bad]))
 
 
-@pytest.mark.parametrize("text", ["120 Å²", "NESTLÉ®", "Ã© and â€™", "&amp; <b>", "\ufeffx", "1\u00a02", "é ﬁ ½ ☃"])
-def test_what_a_file_says_is_what_is_read(tmp_path, text):
-    """Nothing is mended. Only HotpotQA's titles are escaped."""
-    row = TWO_WIKI | {"question": text, "answer": text, "context": [[text, [f"A{text}."]]]}
-    document, = Dataset(write(tmp_path / "w.jsonl", row)).documents
-    question, = document.questions
-    assert (document.passages, question.text, question.answers) == ([f"{text}\nA{text}."], text, [text])
-
-
 def test_two_documents_may_have_a_question_of_the_same_id(tmp_path):
     """As in Qasper; in one document it is an error."""
-    path = tmp_path / "qasper-dev-v0.3.json"
-    assert Dataset(write(path, QASPER, QASPER | {"title": "Other"})).questions == [("p0", "q1"), ("p1", "q1")]
-    with pytest.raises(InputError, match="row 2: question id 'q1' is used a second time"):
-        Dataset(write(path, QASPER, QASPER))
+    path = write(tmp_path / "qasper-dev-v0.3.json", QASPER, QASPER | {"title": "Other"})
+    assert Dataset(path).questions == [("p0", "q1"), ("p1", "q1")]
 
 
 def test_rows_of_one_text_are_one_document(tmp_path):

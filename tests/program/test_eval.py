@@ -64,7 +64,8 @@ def graphs(folder: Path) -> dict[str, bytes]:
 
 def launch(processes: int, *command):
     """Run a command to its end, with torchrun if it has several processes."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)][:5 * (processes > 1)]
+    torchrun = "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)
+    launcher = torchrun if processes > 1 else ()
     return subprocess.run([sys.executable, *launcher, *command], cwd=ROOT, capture_output=True, text=True)
 
 

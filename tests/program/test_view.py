@@ -127,6 +127,11 @@ def data_of(html: str) -> dict:
 
 # --- the page, in a browser -----------------------------------------------------------------------------------------
 
+FIGURES = """#reads; #answer, #end; #candidates .score; #candidates .z-value; #candidates .c-value; #relevance .r;
+    #relevance .attention; #verdict .p_yes; #spent span; #inflow .part; #inflow-sum .z-sum; #formula .sum-z;
+    #formula .sum-c"""
+
+
 @pytest.mark.slow
 def test_every_figure_of_every_step(show, prepared, searched, traces):
     """Each figure is there with four digits, amounts of attention in units of a power of ten. What enters a node adds
@@ -135,41 +140,39 @@ def test_every_figure_of_every_step(show, prepared, searched, traces):
     document = prepared[1]
     E = document.graph.E.tolist()
     run = show(page(traces))
-
-    def texts(selector):
-        return run("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
-
-    def values(selector, unit=1):
-        return [pytest.approx(float(text) * unit, rel=6e-4) for text in texts(selector)]
-
     for n, (trace, method, answer) in enumerate(zip(traces, *searched[1:])):
-        run(f"choose({n})")
-        unit = 10 ** run("return exponent")
-        assert all(row.r < 100 * unit for row in answer.trace)
+        exponent, steps = run("""choose(arguments[0]);
+            return [exponent, [...query.steps, query.answer].map((_, k) => {
+                show(k + 1);
+                return Object.fromEntries(arguments[1].map(selector =>
+                    [selector, [...document.querySelectorAll(selector)].map(e => e.textContent)]));
+            })]""", n, [selector.strip() for selector in FIGURES.split(";")])
+        unit = 10 ** exponent
+        c = trace["search"]["c"]
         attention, similarity = method.settings.attention, method.settings.similarity
-        for number, step in enumerate(answer.trace, 1):
-            run(f"show({number})")
+        assert all(row.r < 100 * unit for row in answer.trace)
+        assert steps.pop()["#answer, #end"] == [answer.text, answer.end]
+
+        for number, (step, shown) in enumerate(zip(answer.trace, steps, strict=True), 1):
             read = answer.trace[:number][::-1]
             candidates = step.candidates or []
-            assert texts("#reads") == [document.texts[step.node]]
-            assert values("#candidates .score", 1 if similarity else unit) == [score for _, _, score in candidates]
-            assert values("#candidates .z-value", unit) == [z for _, z, _ in candidates]
-            assert values("#candidates .c-value") == [trace["search"]["c"][i] for i, _, _ in candidates]
-            assert values("#relevance .r", unit) == [row.r for row in read]
-            assert values("#relevance .attention", unit) == [row.to_query for row in read]
-            assert values("#verdict .p_yes") == [step.p_yes] * bool(step.verdict)
-            assert values("#spent span") == [number, step.tokens, step.flops / 1e9, step.cached]
-
-            entering = [(row.r * E[row.node][step.node], row.node) for row in read[1:] if candidates]
-            parts = sorted((part for part in entering if part[0]), reverse=True)
-            assert values("#inflow .part", unit) == [part for part, _ in parts]
-            assert values("#inflow-sum .z-sum", unit) == [step.z] * bool(parts)
+            entering = [row.r * E[row.node][step.node] for row in read[1:] if candidates]
+            parts = sorted(filter(None, entering), reverse=True)
+            assert shown["#reads"] == [document.texts[step.node]]
+            for selector, factor, numbers in (
+                    ("#candidates .score", 1 if similarity else unit, [score for _, _, score in candidates]),
+                    ("#candidates .z-value", unit, [z for _, z, _ in candidates]),
+                    ("#candidates .c-value", 1, [c[i] for i, _, _ in candidates]),
+                    ("#relevance .r", unit, [row.r for row in read]),
+                    ("#relevance .attention", unit, [row.to_query for row in read]),
+                    ("#verdict .p_yes", 1, [step.p_yes] * bool(step.verdict)),
+                    ("#spent span", 1, [number, step.tokens, step.flops / 1e9, step.cached]),
+                    ("#inflow .part", unit, parts), ("#inflow-sum .z-sum", unit, [step.z] * bool(parts))):
+                assert [float(text) * factor for text in shown[selector]] == pytest.approx(numbers, rel=6e-4), selector
             if candidates and attention and similarity:
-                sum_z, sum_c = map(float, texts("#formula .sum-z, #formula .sum-c"))
+                [sum_z], [sum_c] = (map(float, shown[f"#formula .sum-{name}"]) for name in "zc")
                 for i, z, score in candidates:
-                    assert z / unit / sum_z + max(trace["search"]["c"][i], 0) / sum_c == pytest.approx(score, rel=2e-3)
-        run(f"show({number + 1})")
-        assert texts("#answer, #end") == [answer.text, answer.end]
+                    assert z / unit / sum_z + max(c[i], 0) / sum_c == pytest.approx(score, rel=2e-3)
 
 
 NAMES = "attention", "similarity", "position", "edge"
