@@ -91,24 +91,14 @@ def understood(monkeypatch):
     return check
 
 
-@pytest.mark.parametrize("name", MAINS)
-def test_help_has_examples_that_are_understood(name, capsys, understood):
-    """They are the commands of the text."""
-    text = getattr(MAINS[name], "TEXT", MAINS[name].__doc__)
-    examples = re.findall("(?m)^    ((?:python|torchrun) .*?)(?:  .*| > .*)?$", text)
-    for example in examples:
-        understood(example)
-    with pytest.raises(SystemExit):
-        MAINS[name].main(["--help"])
-    shown = capsys.readouterr().out.partition("\nexamples:\n")[2]
-    assert examples and all(f"  {example}" in shown for example in examples)
-
-
 def test_every_command_is_understood(understood):
-    """Those that need the network or a checkpoint, too."""
+    """Those of the documents, which may need the network or a checkpoint, and the examples of --help."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
     blocks = "\n".join(re.findall(r"(?s)```sh\n(.*?)```", text)).replace("\\\n", " ")
     for command in re.findall(r"(?m)^ *((?:python|torchrun) (?!tests/).*)$", blocks):
         understood(command)
+    for main in MAINS.values():
+        for example in re.findall("(?m)^    ((?:python|torchrun) .*?)(?:  .*)?$", getattr(main, "TEXT", main.__doc__)):
+            understood(example)
     for path in re.findall(r"\btests/[\w/.]+", blocks):
         assert (ROOT / path).exists(), f"there is no {path}"

@@ -3,11 +3,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from runs import table
 
 from core.files import InputError, remark
-from core.settings import Settings
-from core.together import Batches, batch_rows
+from core.together import Batches
 from data import EMBEDDED, Document
 from encoders.token_mean import TokenMean
 from evaluation.datasets import Dataset
@@ -119,16 +117,3 @@ def test_out_of_memory_halves_the_batch(capsys):
     sizes.clear()
     assert len(list(Batches(4).run([31] + [1] * 7, int, work))) == 8 and sizes == [4, 1, 1, 1, 1, 4]
     assert capsys.readouterr().err.count("out of memory") == 1
-
-
-@pytest.mark.parametrize("window, device, wanted", table("""
-    256    | cpu  | 32
-    512    | cpu  | 32
-    1024   | cpu  | 16
-    8192   | cpu  | 2
-    100000 | cpu  | 1
-    8192   | cuda | 32"""))
-def test_rows_that_a_processor_has_memory_for(window, device, wanted):
-    """A processor gets no error in time, so long rows make small batches; a GPU halves them. --batch decides itself."""
-    assert batch_rows(Settings(window=int(window)), device) == int(wanted)
-    assert batch_rows(Settings(window=int(window), batch=7), device) == 7

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from runs import run, table
+from runs import run
 
 from core.disk import beside, write_row
 from core.files import InputError
@@ -215,35 +215,13 @@ def test_what_would_be_read_if_something_were_struck_out(show, prepared, searche
                 search.next()
 
 
-@pytest.mark.slow
-def test_where_reading_would_end(show, prepared, question, traces):
-    """For fifty pairs of t_p and t_n, reading ends where a search with them ends. Some t_p equal a p_yes."""
-    method, document, _ = prepared
-    checks = [step["p_yes"] for step in traces[-1]["trace"] if step["p_yes"] is not None]
-    thresholds = [0, .5, .9, .99, .9999, *sorted(checks)[-5:]]
+def test_where_reading_would_end(show, searched, traces):
+    """A long search's page says where the searches of the same question with other t_p and t_n have ended."""
     run = show(page(traces[-1:]))
-    for confidence, patience in itertools.product(thresholds, (1, 2, 3, 5, 8)):
-        search = method.search(document, question)
-        search.settings = replace(method.settings, confidence=confidence, patience=patience)
-        search.run()
-        assert run(f"return stop({{confidence: {confidence}, patience: {patience}}})") == len(search.visited)
-
-
-@pytest.mark.parametrize("said, texts, stands", table("""
-    No         | Nobody came. / No.                                    |
-    N/A        | n/a                                                   |
-    .          | x.                                                    |
-    wine.      | He sells swine. / Ann drinks wine, they say. / Red Wine | 1 2
-    U.S. (old) | in the u.s. (old) times                               | 0
-    Zoë        | Zoës / an \u00e9 and Zoë                              | 1"""))
-def test_where_the_answer_stands(show, traces, said, texts, stands):
-    """In the read nodes that have it as whole words, the one with the largest r first; Yes and No stand nowhere."""
-    trace = traces[0]
-    trace["prediction"] = said
-    nodes = [step["node"] for step in sorted(trace["trace"], key=lambda step: -step["r"])]
-    for i, text in itertools.zip_longest(nodes, texts.split(" / "), fillvalue="-"):
-        trace["graph"]["nodes"][i]["text"] = text
-    assert show(page([trace]))("return evidence().nodes") == [nodes[int(k)] for k in stands.split()]
+    for n in (0, 4, 5):
+        settings = searched[1][n].settings
+        limits = {"confidence": settings.confidence, "patience": settings.patience}
+        assert run("return stop(arguments[0])", limits) == len(searched[2][n].nodes)
 
 
 def test_hostile_text_is_shown_and_not_run(show, traces):

@@ -98,14 +98,10 @@ def record(patch, main, arguments: list[str]) -> dict[str, list]:
         return [(document, question, Prepared([]), Answer("Mara", [0], 1, 1))
                 for document, questions in call.left for question in questions]
 
-    def found(call):
-        calls[call.run.row.name].append(call.method)
-        return ""
-
     for owner, name, instead in (
             (llama, "choose_device", lambda _: (torch.device("meta"), torch.float32)),
             (checkpoint, "read_tensors", None), (pecan, "chunks", None), (Pecan, "prepare_all", None),
-            (runner, "Answers", None), (runner, "found", found), (runner, "answers_of", answers_of)):
+            (runner, "Answers", None), (runner, "answers_of", answers_of)):
         patch.setattr(owner, name, recorder(getattr(owner, name), instead))
     patch.setattr(Pecan, "__init__", partialmethod(
         Pecan.__init__, build=recorder(pecan.build),
@@ -127,9 +123,9 @@ RUNS = [
     f"pecan.py text.txt 'Who sings?' 'Who swims?' --dataset-settings MuSiQue {CHECKS}",
     f"pecan.py text.txt Who? --graph x.json --dataset-settings Qasper {FIXED}",
     f"pecan.py text.txt Who? --model=model --builder={TINY}",
-    "eval.py --method pecan,dragon,longllmlingua,bm25-x --dragon questions passages --scorer scorer --top 3 --limit 2 "
-    f"--output r --graphs g --dataset mine.jsonl {CHECKS}",
-    f"eval.py --method pecan,sbert --dataset mine.jsonl --output s {FIXED}",
+    "eval.py --method pecan,sbert,dragon,longllmlingua,bm25-x --dragon questions passages --scorer scorer --top 3 "
+    f"--limit 2 --output r --graphs g --dataset mine.jsonl {CHECKS}",
+    f"eval.py --method pecan --dataset mine.jsonl --output s {FIXED}",
     "eval.py --table=2 --model=model --searcher scorer --dataset=mine.jsonl"]
 
 # Of every run that has it: the option, where it must arrive, in which argument, and all values that arrive there.
@@ -138,7 +134,6 @@ WIRES = f"""
 --builder        | build         | model.folder.name            | builder
 --builder        | summarise     | model.folder.name            | builder
 --encoder        | prepare_all   | self.encoder.fingerprint     | encoder
-pecan,sbert      | sbert         | chunk_encoder.fingerprint    | encoder
 text.txt         | prepare_all   | self.encoder.fingerprint     | encoder, of model
 --device         | choose_device | device                       | here
 --device         | read_tensors  | device.type                  | meta
@@ -162,15 +157,11 @@ MuSiQue          | Search        | settings.answer_tokens       | 32
 Qasper           | Search        | settings.confidence          | 0.98
 text.txt         | prepare_all   | progress                     | True
 Who swims?       | Search        | question                     | Who sings?, Who swims?
---dataset        | found         | run.dataset.name             | mine
+--dataset        | Answers       | path.parent.name             | mine
 --limit          | Search        | question                     | Who sings?, Who swims?
 --output         | Answers       | path.parent.parent.name      | r, s
 --graphs         | answers_of    | graphs.name                  | g
---top            | bm25-x        | top_k                        | 3
 --searcher       | Search        | model.folder.name            | model, scorer
---scorer         | longllmlingua | scorer.folder.name           | scorer
---dragon         | dragon        | question_encoder.fingerprint | questions
---dragon         | dragon        | chunk_encoder.fingerprint    | passages
 """
 
 
@@ -218,6 +209,7 @@ SETUP = json.loads("""{
 SETUPS = json.loads("""{
     "pecan": {"encoder": "encoder", "builder": "builder float32",
               "construction": {"chunk": 40, "window": 900, "summary_share": 0.5, "tree": true}},
+    "sbert": {"question_encoder": "encoder", "chunk_encoder": "encoder", "top_k": 5},
     "dragon": {"question_encoder": "questions", "chunk_encoder": "passages", "top_k": 5},
     "longllmlingua": {"scorer": "scorer float32"},
     "bm25-x": {"top_k": 3}}""")
