@@ -164,7 +164,7 @@ def trained_bpe(specials: tuple, word: str) -> str:
         vocab_size=SIZE, special_tokens=list(specials), show_progress=False,
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
     t.enable_truncation(5)
-    t.enable_padding(length=4096)
+    t.enable_padding(length=4096, pad_token="<unk>")
     return t.to_str()
 
 
@@ -231,12 +231,13 @@ FOLDERS = {
     "Vicuna": partial(write_sentencepiece, template=VICUNA),
     "sentencepiece": write_sentencepiece,
     "sentencepiece, legacy": partial(write_sentencepiece, template=LLAMA2, legacy=True),
-    "sentencepiece, no blank before a text": partial(write_sentencepiece, template=VICUNA, add_prefix_space=False),
+    "sentencepiece, no blank before a text": partial(
+        write_sentencepiece, template=VICUNA.replace("bos_token + ", ""), add_prefix_space=False),
     "sentencepiece with the user's own symbols": partial(write_sentencepiece, user_defined=CHAT),
     "files beside tokenizer_config.json": partial(
         write_bpe, added_tokens_decoder=numbered(["<s>"], 0),
         files={"chat_template.jinja": LLAMA3, "special_tokens_map.json": {"bos_token": "</s>"}}),
     "tokens that tokenizer.json lacks": partial(
-        write_bpe, specials=BASE, added_tokens_decoder=numbered(CHAT[:-1], SIZE, special=False, normalized=True),
-        cls_token=CHAT[-1], mask_token=None, add_bos_token=True),
+        write_bpe, template=ZEPHYR, specials=BASE, cls_token=CHAT[-1], mask_token=None, add_bos_token=True,
+        added_tokens_decoder=numbered(CHAT[:-1], SIZE, special=False, normalized=True)),
 }

@@ -104,6 +104,7 @@ OLD_LLAMA3 = {"type": "llama3"} | {key: value for key, value in SCALING.items() 
     *(kind("Mistral") | {"sliding_window": window} for window in (512, None, ABSENT)),        # inside, nothing slides
     kind("Qwen2") | {"sliding_window": 512, "use_sliding_window": False},
     {"rope_parameters": {key: value for key, value in SCALING.items() if not key.startswith("original")}},
+    {"original_max_position_embeddings": 128},
     {"rope_parameters": SCALING, "rope_scaling": {"rope_type": "default"}, "rope_theta": 7.0},
     {"rope_parameters": ABSENT, "rope_scaling": OLD_LLAMA3},
     {"rope_parameters": ABSENT, "rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 7.0}])

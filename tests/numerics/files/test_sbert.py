@@ -92,6 +92,7 @@ POOLED = """
 mean | {} | 10000
 cls  | {"1_Pooling/config.json": {"pooling_mode": "cls"}} | 10000
 cls  | {"1_Pooling/config.json": {"pooling_mode": "absent", "pooling_mode_cls_token": true}} | 10000
+mean | {"sentence_bert_config.json": {"max_seq_length": 10000}} | 10000
 mean | {"tokenizer_config.json": {"model_max_length": 4}} | 4
 mean | {"tokenizer_config.json": {"model_max_length": 7}, "sentence_bert_config.json": {"max_seq_length": 3}} | 3
 """
@@ -111,10 +112,8 @@ def test_vectors_equal_hugging_face(kind, copy, hf, mode, files, most):
     ours = encoder.encode(sentences)
     hidden = [hf(ids_of(sentence, min(int(most), MODELS[kind][3]))) for sentence in sentences]
     pooled = torch.stack([states[0] if mode == "cls" else states.mean(0) for states in hidden])
-    error = (ours - pooled / pooled.norm(dim=1, keepdim=True)).abs().max()
-    assert error < 1e-11, f"vectors differ by {error:.1e}"
-    if most == "10000":
-        assert len(hidden[1]) > 200 and (ours[1:] @ ours[1:].T).tril(-1).max() < 0.98, "too alike to show a bug"
+    assert relative(ours, pooled / pooled.norm(dim=1, keepdim=True)) < 1e-11
+    assert most != "10000" or (ours[1:] @ ours[1:].T).tril(-1).max() < 0.98, "too alike to show a bug"
 
 
 def test_what_is_too_long_to_be_read_is_counted(copy, kind):
@@ -144,7 +143,7 @@ def test_names_of_tensors_may_have_a_prefix(kind, folder, copy):
     assert torch.equal(ours, same)
 
 
-# The last row has a token behind the last row of the embeddings.
+# In the last row a token, the 22nd, has no row in the embeddings.
 REFUSED = r"""
 config.json | {"model_type": "distilbert"}  | config.json: model_type 'distilbert'
 config.json | {"position_embedding_type": "relative_key", "relative_attention_num_buckets": 16} | is ('rel.*'|16); only
@@ -160,7 +159,7 @@ modules.json | "{}" | modules.json: .*list
 modules.json | [{"type": "x.Transformer"}, {"type": "x.Pooling"}] | modules.json: expected the modules .* Normalize
 tokenizer.json | "[" | tokenizer.json: not a readable tokenizer
 model.safetensors | {"encoder.layer.1.output.LayerNorm.weight": "absent"} | LayerNorm.weight is missing
-tokenizer.json | {"model": {"type": "WordLevel", "vocab": {"<unk>": 99}, "unk_token": "<unk>"}} | vocab_size is
+tokenizer.json | {"model": {"type": "WordLevel", "vocab": {"<unk>": 21}, "unk_token": "<unk>"}} | vocab_size is
 """
 
 
@@ -216,8 +215,7 @@ def test_two_towers_equal_hugging_face(folder, copy, hf, tiny):
     questions, passages = load_towers([folder, copy], tiny)
     ours = questions.encode(SENTENCES)
     theirs = torch.stack([hf(ids_of(sentence))[0] for sentence in SENTENCES])
-    error = relative(ours, theirs)
-    assert error < 1e-6 and (ours.norm(dim=1) - 1).abs().min() > .1, error
+    assert relative(ours, theirs) < 1e-6 and (ours.norm(dim=1) - 1).abs().min() > .1
     assert (passages.encode(SENTENCES) - ours).abs().max() > .1
     assert len({encoder.fingerprint for encoder in (questions, passages, load_encoder(folder, tiny))}) == 3
 
