@@ -150,12 +150,10 @@ REMARKS = """
 
 
 @pytest.mark.parametrize("changes, option, words", table(REMARKS))
-def test_what_a_reader_of_a_table_has_to_know(changes, option, words, tmp_path, capsys):
-    run = numbered([(1, False)], None) | {"label": "BM25", "n": 10, "counts": {"thinking": 0}} | json.loads(changes)
-    args = eval.parse(["--output", str(tmp_path), *option.split()])
-    eval.show(args, {"mine": {"runs": {"bm25": run}, "needs --top": {}}, "none": {"runs": {}}}, [])
-    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BM25 on mine: ")]
-    assert len(found) == bool(words) and all(re.search(words, line) for line in found)
+def test_what_a_reader_of_a_table_has_to_know(changes, option, words):
+    run = {"label": "BM25", "n": 10, "counts": {"thinking": 0}, "first_word_again": 0} | json.loads(changes)
+    found = tables.remarks({"mine": {"runs": {"bm25": run}}, "none": {"runs": {}}}, bool(option))
+    assert re.fullmatch(f"BM25 on mine: .*{words}.*" if words else "", "\n".join(found))
 
 
 @pytest.mark.parametrize("options", PRINTED)
