@@ -15,12 +15,12 @@ def tokens_written(model: Llama, graph: pecan.Graph, node: int, settings: Settin
     sources = [j for i, j, _ in graph.edges if i == node]
     group = range(min(sources), max(sources) + 1)
     points = sorted({i for i, j, _ in graph.edges if j in group})
-    weigh, divide = pecan.edge_weights, pecan.information_points
+    divide = pecan.information_points
     found = []
 
     def edge_weights(a, x):
         found.append((a, x))
-        return weigh(a, x)
+        return pecan.edge_weights(a, x)
 
     def information_points(tokenizer, ids, *rest):
         divided = divide(tokenizer, ids, *rest)
@@ -28,6 +28,6 @@ def tokens_written(model: Llama, graph: pecan.Graph, node: int, settings: Settin
         found[:] = [[(text[slice(*spans[k])], a[k].tolist()) for k in x] for a, x in found]
         return divided
 
-    with patch.multiple(pecan, edge_weights=edge_weights, information_points=information_points):
-        pecan.summarise(model, [[graph.nodes[j].text for j in group]], settings)
+    with patch.object(pecan, "information_points", information_points):
+        pecan.summarise(model, [[graph.nodes[j].text for j in group]], settings, edges=edge_weights)
     return dict(zip(points, found, strict=True))
