@@ -18,6 +18,7 @@ from folders import (
     FOLDERS,
     LLAMA2,
     LLAMA3,
+    LLAMA3_WORD,
     NODES,
     QUESTION,
     QWEN3,
@@ -28,7 +29,6 @@ from folders import (
     assert_refused,
     edit_added_tokens,
     rows_of,
-    write,
     write_bpe,
     write_llama,
     write_sentencepiece,
@@ -276,15 +276,8 @@ tokenizer_config.json | {"fix_mistral_regex": true}   | tokenizer_config.json: f
 tokenizer_config.json | {"chat_template": [{"name": "default", "template": "x"}]} | expected chat_template
 tokenizer_config.json | {"chat_template": "{{ raise_exception('users only') }}"} | users only
 """
-
-
-def with_a_special_word(folder):
-    """A document could say "<s>": the rule for words makes it one, and whole words are looked up first."""
-    text = (folder / "tokenizer.json").read_text("utf-8")
-    write(folder, "tokenizer.json", text.replace("(?i:'s", "<s>|(?i:'s"))
-
-
-CHANGES = [("tokenizer.json", with_a_special_word, "<s> in a document's text would become"),
+# In the first a document could say "<s>": the rule for words makes it one, and whole words are looked up first.
+CHANGES = [("tokenizer.json", partial(write_bpe, word="<s>|" + LLAMA3_WORD), "<s> in a document's text would become"),
            ("tokenizer.json", partial(write_bpe, template=LLAMA2, new=[" "]), "Yes and No begin with the same token"),
            ("tokenizer.model", partial(write_sentencepiece, rule="nmt_nfkc"), "tokenizer.model: not a BPE like")]
 # Templates, and what is said of them. The second begins a reply with a thought, the third with nothing.
