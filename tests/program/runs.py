@@ -1,4 +1,4 @@
-"""Runs of eval.py, files of rows, and tables of statements."""
+"""Runs of eval.py, batches that are watched, files of rows, and tables of statements."""
 import contextlib
 import io
 import json
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import eval as command_line
 from core.command import user_errors
+from core.together import Batches
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,6 +19,16 @@ def run(*arguments, code=0):
         found = user_errors(lambda: command_line.main(["--device", "cpu", *map(str, arguments)]))
     assert found == code, stderr.getvalue()
     return SimpleNamespace(stdout=stdout.getvalue(), stderr=stderr.getvalue())
+
+
+class Watched(Batches):
+    """Batches of `rows`; instead of work(batch), watch(batch, work) gives the results."""
+    def __init__(self, rows, watch):
+        super().__init__(rows)
+        self.watch = watch
+
+    def run(self, items, length, work, progress=False):
+        return super().run(items, length, lambda batch: self.watch(batch, work), progress)
 
 
 def write_lines(path, rows):

@@ -103,19 +103,22 @@ def test_a_run_goes_on_where_it_stopped(go, undisturbed, tmp_path):
     assert [done["n"] for done in fewer["data"]["embedded"]["runs"].values()] == [4] * 3
 
 
-def test_a_damaged_answer_and_graph_are_refused_by_name(go, undisturbed, tmp_path):
+def test_a_damaged_answer_graph_and_reply_are_refused_by_name(go, undisturbed, tmp_path):
     """The other methods, and the other documents, go on."""
     folder = shutil.copytree(undisturbed[0], tmp_path / "r")
     bm25 = folder / "embedded" / "bm25.jsonl"
     lines = bm25.read_bytes().splitlines(keepends=True)
     bm25.write_bytes(b"".join([*lines[:4], lines[4].replace(b'"flops": ', b'"flops": 1'), *lines[5:]]))
     (folder / "embedded" / "pecan.jsonl").unlink()
-    graph = next(folder.glob("graphs/*.json"))
+    graph, other, _ = folder.glob("graphs/*.json")
     graph.write_bytes(graph.read_bytes().replace(b'"level": 2', b'"level": 1', 1))
+    reply = other.rename(f"{other}.replies")
+    reply.write_text('{"seal": "0"}\n')
     done = go(code=1)
     assert f"BM25 Top-5 on embedded: {bm25}, line 5: has changed since it was written" in done.stderr
-    assert re.search(f"PECAN on embedded: document .*, questions left 4: {graph}: ", done.stderr)
-    assert len([*read_rows(folder / "embedded" / "pecan.jsonl")]) == 8 and done.stderr.count("not answered") == 2
+    for damaged in (graph, f"{reply}, line 1"):
+        assert re.search(f"PECAN on embedded: document .*, questions left 4: {damaged}: has changed", done.stderr)
+    assert len([*read_rows(folder / "embedded" / "pecan.jsonl")]) == 4 and done.stderr.count("not answered") == 3
 
 
 @pytest.mark.slow

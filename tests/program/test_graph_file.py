@@ -6,12 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from runs import ROOT, table
+from runs import ROOT, Watched, table
 
 import core.together
 from core.disk import node_vectors, read_kept, read_rows
 from core.files import InputError, lock
-from core.together import Batches
 from data import Answer, Document, Prepared, Question
 from encoders.token_mean import TokenMean
 from evaluation.answers import Answers
@@ -20,29 +19,23 @@ from view import ask
 from view.page import read_searches
 
 
-class Written(Batches):
-    """In place of a model: each group gives two IPs, its first words with an edge to its last node, and "Theo" without
-    an edge. After `most` batches of one group the run is killed."""
-    def __init__(self, most):
-        super().__init__(1)
-        self.most = most
+@pytest.fixture
+def prepare(tiny, settings, document):
+    """A function that prepares the first 15 passages of the document, without the model.
 
-    def run(self, items, length, work, progress=False):
-        def write(batch):
-            self.most -= 1
-            if self.most < 0:
+    Each group gives two IPs: its first words, with an edge to its last node, and "Theo", without an edge. After `most`
+    groups the run is killed.
+    """
+    def call(path, most=99, of=document.passages[:15], builder=tiny, **changes):
+        left = iter(range(most))
+
+        def write(batch, work):
+            if next(left, None) is None:
                 raise SystemExit
             return [Summary([InformationPoint(texts[0][:20], [0.0] * (len(texts) - 1) + [1.0]),
                              InformationPoint("Theo", [0.0] * len(texts))], 7) for _, texts in batch]
-        return super().run(items, length, write, progress)
-
-
-@pytest.fixture
-def prepare(tiny, settings, document):
-    """A function that prepares the first 15 passages of the document."""
-    def call(path, most=99, of=document.passages[:15], builder=tiny, **changes):
         method = Pecan(tiny, TokenMean(tiny), replace(settings, **changes), builder)
-        method.batches = Written(most)
+        method.batches = Watched(1, write)
         return method.prepare(Document("d", of), path)
     return call
 

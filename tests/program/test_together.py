@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from runs import Watched
 
 from core.files import InputError, remark
 from core.together import Batches
@@ -38,30 +39,12 @@ def assert_equal(prepared, wanted):
         assert (graph.E - other.E).abs().max() < 1e-6
 
 
-class Watched(Batches):
-    """Batches whose groups are recorded. With `kills`, each second batch is killed."""
-    def __init__(self, rows, kills=False):
-        super().__init__(rows)
-        self.groups = []
-        self.kills = kills
-        self.last = False
-
-    def run(self, items, length, work, progress=False):
-        def watched(batch):
-            self.last = self.kills and not self.last
-            if self.kills and not self.last:
-                raise KeyboardInterrupt
-            self.groups.append([str(texts) for _, texts in batch])
-            return work(batch)
-        return super().run(items, length, watched, progress)
-
-
 @pytest.mark.parametrize("rows", [2, 16])
 def test_documents_that_share_batches_equal_documents_alone(method, documents, alone, rows):
+    sizes = []
     together = method(1)
-    together.batches = Watched(rows)
+    together.batches = Watched(rows, lambda batch, work: sizes.append(len(batch)) or work(batch))
     assert_equal(together.prepare_all(documents, [None] * 3), alone)
-    sizes = [*map(len, together.batches.groups)]
     assert max(sizes) == rows and sum(sizes) > 3 * len(sizes) / 2, sizes
 
 
@@ -69,10 +52,19 @@ def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path):
     """Though the last line of each file is torn, no group is summarised twice. What is left on disk are graphs and
     vectors."""
     paths = [tmp_path / f"{document.id}.json" for document in documents]
-    batches = Watched(4, kills=True)
+    made = []
+
+    def once(batch, work):
+        if again.killed:
+            raise KeyboardInterrupt
+        again.killed = True
+        made.extend(str(texts) for _, texts in batch)
+        return work(batch)
+
     for kills in range(40):
         again = method(1)
-        again.batches = batches
+        again.killed = False
+        again.batches = Watched(4, once)
         try:
             prepared = again.prepare_all(documents, paths)
             break
@@ -81,8 +73,7 @@ def test_killed_at_every_batch_it_goes_on(method, documents, alone, tmp_path):
                 with replies.open("a") as torn:
                     torn.write('["half a li')
     assert_equal(prepared, alone)
-    groups = sum(batches.groups, [])
-    assert kills > 4 and len(groups) == len({*groups})
+    assert kills > 4 and len(made) == len({*made})
     assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".vectors"}
 
 
