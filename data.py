@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from core.disk import hash_of
-from core.files import InputError, attempt, parse_json, reading
+from core.code import identity_of
+from core.files import InputError, attempt, hash_of, parse_json, reading
 from core.settings import Settings
 
 EMBEDDED = Path(__file__).parent / "tiny" / "test.jsonl"
@@ -74,17 +74,20 @@ class Method(Protocol):
     settings: Settings
 
     def setup(self) -> dict:
-        """What all answers depend on, besides the code."""
-        return {name: model.fingerprint for name, model in self.models.items()} | self.settings.answer_settings()
+        """What all answers depend on: the class, all that it holds, and the code of both."""
+        return identity_of(method=type(self), parts=self.parts(), **self.models, **self.settings.answer_settings())
 
-    def identity(self, document: Document) -> dict | None:
-        """What a prepared graph depends on; None if nothing is kept. "code" is None if nobody knows it (core.code)."""
-        return None
+    def parts(self) -> dict:
+        """What it holds besides models and settings."""
+        return {name: part for name, part in vars(self).items() if name not in ("settings", "models", *self.models)}
 
-    def file_name(self, document: Document) -> str | None:
-        """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
-        identity = self.identity(document)
-        return hash_of(identity) if identity and identity["code"] else None
+    def identities(self, documents: list[Document]) -> list[dict | None]:
+        """What the prepared graph of each document depends on (core.code.identity_of); None if nothing is kept."""
+        return [None] * len(documents)
+
+    def file_names(self, documents: list[Document]) -> list[str | None]:
+        """The names, without an ending, under which prepared graphs are kept on disk; None if nothing is kept."""
+        return [hash_of(identity) if identity and identity["code"] else None for identity in self.identities(documents)]
 
     def prepare_all(self, documents: list[Document], paths: list,
                     progress: bool = False) -> "list[Prepared | InputError]":

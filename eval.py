@@ -8,6 +8,7 @@
     python eval.py --table systems                       the systems of other papers, side by side
     python eval.py --dry-run                             what a run would cost
     python eval.py --score results/embedded/pecan.jsonl  score predictions again, without a model
+    python eval.py --score A.jsonl B.jsonl               two runs side by side, whoever made them
     torchrun --nproc-per-node 2 eval.py                  two processes share the documents
 
 evaluation/README.md describes data sets, tables, metrics and long runs.
@@ -23,9 +24,10 @@ import torch
 
 from core.code import VERSION
 from core.command import make_parser, parse_options, shown, user_errors
-from core.files import InputError, lock, write_file, write_json
+from core.files import InputError, hash_of, lock, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
+from evaluation.answers import setup_differences
 from evaluation.datasets import Dataset
 from evaluation.methods import METHODS, TABLES, Run, plan
 from evaluation.models import add_model_options, unloaded
@@ -103,18 +105,29 @@ def output(args: argparse.Namespace, numbers: dict, *texts: str):
 
 
 def score_files(args: argparse.Namespace):
-    """Print the metrics of prediction files, ours or LongBench's."""
-    scores = {path: metrics.scores(metrics.read_predictions(path)) for path in args.score}
+    """Print the metrics of prediction files, ours or LongBench's, and what is different from the first of them."""
+    files = {path: metrics.read_predictions(path) for path in args.score}
+    scores = {path: metrics.scores(rows) for path, rows in files.items()}
     columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
-    rows = [[path, *tables.cells(scores[path], columns)] for path in scores]
-    output(args, scores, tables.as_text("", ["predictions", *columns], rows))
+    texts = [tables.as_text("", ["predictions", *columns], [[path, *tables.cells(scores[path], columns)]
+                                                            for path in scores])]
+    first, *others = files
+    for path in others:
+        scores[path]["beside the first"] = metrics.side_by_side(files[path], files[first])
+        scores[path]["setup"] = setup_differences(first, path)
+        texts += tables.beside(path, first, scores[path])
+    output(args, scores, *texts)
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
     """Write results, table and pictures; print the table and the unanswered questions."""
     everything = {"python": platform.python_version(), "torch": torch.__version__, "data": results,
                   "not answered": failures}
-    suffix = f"-{args.table}" if args.table else ""
+    # A command that runs something else in this folder writes another file.
+    chosen = [args.table, args.method and ",".join(row.name for row in args.rows), args.limit and f"limit-{args.limit}",
+              args.dataset != [str(EMBEDDED)] and ",".join(results)]
+    suffix = "".join(f"-{part}" for part in chosen if part)
+    suffix = suffix if len(suffix) < 99 else f"-{hash_of(suffix)}"
     path = Path(args.output) / f"results{suffix}.json"
     write_json(path, everything)
     text = "\n\n".join(tables.tables_of(args.table, results))

@@ -45,7 +45,7 @@ from typing import NamedTuple
 
 import torch
 
-from core.code import code_of_graphs
+from core.code import identity_of
 from core.disk import node_vectors
 from core.files import InputError, attempt, remark
 from core.lockstep import Lockstep
@@ -710,12 +710,13 @@ class Pecan(Method):
         settings = resolve(llama.folder, llama.config.max_length, options=settings)
         return cls(llama, load_encoder(encoder, llama), settings)
 
-    def identity(self, document):
-        return {"document": document.hash, "model": self.builder.fingerprint,
-                "settings": self.construction.construction_settings(), "code": code_of_graphs(type(self))}
-
-    def setup(self):
-        return super().setup() | {"construction": self.construction.construction_settings()}
+    def identities(self, documents):
+        """What each graph depends on: stage 1. A subclass may have changed how it is run, so all of it counts."""
+        ours = type(self) is Pecan
+        built_by = identity_of(model=self.builder, settings=self.construction.construction_settings(),
+                               build=self.stages["build"], summarise=self.stages["summarise"],
+                               made_by=[Pecan.construct, Pecan.prepare_all] if ours else [type(self), vars(self)])
+        return [{"document": document.hash} | built_by for document in documents]
 
     def construct(self, document: Document) -> Generator:
         """Stage 1; its result is what the file of a graph holds."""
@@ -724,8 +725,8 @@ class Pecan(Method):
 
     def prepare_all(self, documents, paths, progress=False):
         """Load the graph of each document, or build it and write it to its path. Then embed its nodes."""
-        graphs = together([Construction(self.construct(document), path, self.identity(document))
-                           for document, path in zip(documents, paths, strict=True)],
+        graphs = together([Construction(self.construct(document), path, of)
+                           for document, path, of in zip(documents, paths, self.identities(documents), strict=True)],
                           self.batches, partial(self.stages["summarise"], self.builder, settings=self.construction),
                           progress)
         return [graph if isinstance(graph, InputError) else attempt(self.ready, graph, path)

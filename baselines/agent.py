@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Generator, Iterable
 from typing import NamedTuple
 
 from baselines.common import Baseline, Reply, replies_to, scaled
-from core.code import code_of_method
+from core.code import identity_of
 from core.files import InputError, attempt
 from core.settings import Settings
 from core.text import split, words
@@ -90,6 +90,8 @@ class Talk:
 
     `say` and `ask` are generators (core.together): they yield calls (text, limit) and are sent the replies.
     """
+    fingerprint = ""              # for core.code: no result depends on what was asked before
+
 
     def __init__(self, agent: "Agent"):
         self.agent = agent
@@ -147,6 +149,7 @@ class Agent(Baseline):
                                         in JSON's types
         ready(content) -> Prepared      the same in the form that questions need; an encoder may do some work
     """
+    only_read = ()                # names of the attributes that building does not need
     at_once = 1                   # an answer took long; a kill must not lose it
     instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
     reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
@@ -169,10 +172,12 @@ class Agent(Baseline):
             replies |= zip(some, replies_to(self.model, prompts, limit))
         return [replies[call] for call in calls]
 
-    def identity(self, document: Document) -> dict:
-        """What is built depends on; its file says so. All lengths follow from the settings."""
-        return {"method": type(self).__name__, "document": document.hash, "model": self.model.fingerprint,
-                "settings": self.settings.construction_settings(), "code": code_of_method(type(self))}
+    def identities(self, documents):
+        """What is built depends on the class and all that it holds, but for `only_read`."""
+        parts = {name: part for name, part in self.parts().items() if name not in self.only_read}
+        built_by = identity_of(method=type(self), parts=parts, settings=self.settings.construction_settings(),
+                               **self.models)
+        return [{"document": document.hash} | built_by for document in documents]
 
     def construct(self, document: Document) -> Generator:
         """What is built of a document, as its file holds it."""
@@ -182,8 +187,8 @@ class Agent(Baseline):
 
     def prepare_all(self, documents, paths, progress=False):
         """Load what was built of each document, or build it and write it to its path; then make it ready."""
-        contents = together([Construction(self.construct(document), path, self.identity(document))
-                             for document, path in zip(documents, paths, strict=True)],
+        contents = together([Construction(self.construct(document), path, of)
+                             for document, path, of in zip(documents, paths, self.identities(documents), strict=True)],
                             self.asking, self.replies_to, progress)
         return [content if isinstance(content, InputError) else attempt(self.ready_with_cost, content)
                 for content in contents]

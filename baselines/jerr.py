@@ -51,7 +51,7 @@ from baselines.agent import Agent, cells_of, form_of, found_in, lines_of, number
 from baselines.common import pack_paragraphs, scaled
 from baselines.jerr_prompts import ATOMS, EDGES, ELEMENTS, KEYWORDS, LOOK_UP, SYNOPSIS
 from core.text import sentences, split, words
-from data import Prepared
+from data import Document, Prepared
 
 CHUNK_TOKENS = 2000
 OPTIONS_TOKENS = 600              # of a chunk, if questions have options (QuALITY)
@@ -221,15 +221,19 @@ def pages_of(reply: str, number: int, most: int) -> list[int | None]:
 class JERR(Agent):
     """Write synopses and a graph once. For a question: search, look up chunks, answer from synopses and chunks."""
 
-    def identity(self, document):
-        """Chunks are shorter if a question has options."""
+    def identities(self, documents):
+        return [identity | {"chunk": self.chunk(document)}
+                for identity, document in zip(super().identities(documents), documents)]
+
+    def chunk(self, document: Document) -> int:
+        """The tokens of a chunk. Chunks are shorter if a question has options."""
         options = any(re.search(OPTION, question.text) for question in document.questions)
-        return super().identity(document) | {"tokens": OPTIONS_TOKENS if options else CHUNK_TOKENS}
+        return scaled(OPTIONS_TOKENS if options else CHUNK_TOKENS, self.settings)
 
     def build(self, document, talk):
         """Synopses, nodes (name, chunks, text) and edges [a, b, relations]."""
         tokenizer = self.model.tokenizer
-        chunks = pack_paragraphs(tokenizer, document, scaled(self.identity(document)["tokens"], self.settings))
+        chunks = pack_paragraphs(tokenizer, document, self.chunk(document))
         said = yield from talk.ask(SYNOPSIS, chunks, synopsis_of)
         synopses = [(some or split(tokenizer, chunk, self.limit))[0] for some, chunk in zip(said, chunks)]
 

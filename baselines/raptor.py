@@ -119,6 +119,7 @@ class Raptor(Tree):
     """Read the `top_k` closest nodes of the tree (`collapsed`) or of each layer (tree traversal)."""
     instructed = False
     reply_tokens = CHUNK
+    only_read = "top_k", "collapsed"
 
     def __init__(self, model: Llama, encoder, settings: Settings, top_k: int = 5, collapsed: bool = True):
         with optional("RAPTOR clusters with scikit-learn and umap-learn"):
@@ -132,9 +133,6 @@ class Raptor(Tree):
 
         # The prompt of a summary must fit the window, so a smaller window means smaller clusters.
         self.most = min(scaled(CLUSTER_TOKENS, settings), settings.window - self.length(PROMPT) - self.limit)
-
-    def identity(self, document):
-        return super().identity(document) | {"encoder": self.encoder.fingerprint}
 
     def cluster(self, texts: list[str]) -> list[list[int]]:
         """The clusters of a layer's texts."""

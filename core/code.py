@@ -1,23 +1,34 @@
-"""Hashes of the code: a number belongs to the code that made it, so graphs, vectors and answers name that code.
+"""What a graph or an answer depends on, so that none is taken that other code or other arguments have made.
 
-Files count byte by byte, as they are when the program starts. In pecan.py nothing needs what stands below it, so its
-headings are the boundaries: a graph depends on what stands above "the conversation". No list of names is kept by hand.
-A changed comment changes a hash, too. That costs a rebuild, never a wrong number.
+The code of a function is what Python runs: its bytecode, with that of all functions, classes and constants that it
+names, as they are in memory when it is used. So a function that was replaced counts as what it is now; comments, other
+functions of a file and other files do not count; and an installed package counts by its name. Another version of Python
+compiles other bytecode. That costs a rebuild, never a wrong number.
+
+Not noticed: another version of a package, names that are computed (getattr), what was changed inside an object with a
+fingerprint, such as a model's weights.
 """
 import contextlib
-import hashlib
+import copyreg
+import json
 import re
 import subprocess
 import sys
+from dis import get_instructions
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType, EllipsisType, FunctionType, ModuleType
+
+import torch
+
+from core.files import InputError, hash_of, remark
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
-SOURCES = {file.relative_to(ROOT).as_posix(): file.read_bytes()
-           for pattern in ("*.py", "[!.]*/*.py") for file in sorted(ROOT.glob(pattern))}
-BELOW = "llama.py", "data.py", "core/", "model/"            # what every method stands on
-CONVERSATION = "\n# --- the conversation"
-STAGE_2 = "\n# --- stage 2"
+COMPILED = ("co_code co_consts co_names co_varnames co_freevars co_cellvars co_exceptiontable co_argcount "
+            "co_posonlyargcount co_kwonlyargcount co_flags").split()
 
 
 def commit() -> str | None:
@@ -28,44 +39,113 @@ def commit() -> str | None:
     return None
 
 
-def code_hash(*beginnings: str, upto: str) -> str:
-    """16 digits of the sha256 of the files whose paths have these beginnings, and of pecan.py up to a heading.
+def identity_of(**parts) -> dict:
+    """A name for each part, other for one that does something else, and `code`, a hash of all the code that they need.
 
-    ValueError if pecan.py has no such heading.
+    If nothing can name a part, `code` is None and a line on stderr says so: then nothing may be kept on disk.
     """
-    source = SOURCES["pecan.py"]
-    parts = [source[:source.index(upto.encode())]]
-    parts += [content for path, content in SOURCES.items() if path.startswith((*BELOW, *beginnings))]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+    code = {}
+    try:
+        names = {name: named(part, code) for name, part in parts.items()}
+    except InputError as error:
+        remark(str(error))
+        return {"code": None}
+    return {"code": hash_of({name: made_of for name, (_, made_of) in code.items()})} | names
 
 
-def files_of(kind: type) -> set[str] | None:
-    """The paths, without endings, of the files of a class and its bases; None if one stands outside of the project."""
-    paths = set()
-    for base in kind.__mro__:
-        if base.__module__ not in ("builtins", "typing"):
-            file = Path(getattr(sys.modules[base.__module__], "__file__", None) or "/").resolve()
-            path = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else ""
-            if path not in SOURCES:
-                return None
-            paths.add(path.removesuffix(".py"))
-    return paths
+def named(value, code: dict):
+    """A name for a value, in JSON's types. Functions and classes go by their place; `code` gets what they are made of.
 
-
-def code_of_graphs(kind: type) -> str | None:
-    """The code of PECAN's graphs, and of those of a class that changes it: stage 1. It needs nothing of the rest.
-
-    It is in a graph's name (data.Method.file_name) and in its file (disk.read_kept), so other code builds anew.
+    An object goes by its class and the fingerprint that this class defines, or else by what pickle would keep of it.
+    InputError if nothing tells it from others like it.
     """
-    files = files_of(kind)
-    return None if files is None else code_hash(*(files - {"pecan"}), upto=CONVERSATION)
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float and value - value == 0:                # JSON has no infinite number, and no NaN
+        return value
+    if kind in (float, complex, bytes, EllipsisType):
+        return repr(value)
+    if kind in (list, tuple):
+        return [named(item, code) for item in value]
+    if kind in (set, frozenset):
+        return sorted((named(item, code) for item in value), key=json.dumps)
+    if kind is dict:
+        return {str(named(key, code)): named(item, code) for key, item in value.items()}
+    if kind is ModuleType:
+        return value.__name__
+    if kind is CodeType:
+        return read(value)[0]
+    if kind in (property, cached_property, staticmethod, classmethod, type(installed)):
+        return named([kind, [getattr(value, name, None) for name in ("__wrapped__", "func", "fget", "fset")]], code)
+
+    if isinstance(value, (type, FunctionType)):
+        name = f"{value.__module__}.{value.__qualname__}"
+        while name in code and code[name][0] is not value:
+            name += "'"                                     # two lambdas of a function have the same name
+        if name not in code:
+            code[name] = value, None                        # it may need itself
+            code[name] = value, named(parts_of(value), code)
+        return name
+
+    # A subclass with an own __init__ may hold more than the fingerprint that it inherits knows.
+    maker = next(base for base in kind.__mro__ if "__init__" in vars(base))
+    names = getattr(getattr(maker.__init__, "__code__", None), "co_names", ())
+    if "fingerprint" in {*vars(kind), *vars(maker), *names}:
+        return f"{named(kind, code)} {value.fingerprint}".strip()
+    with contextlib.suppress(TypeError, RecursionError):
+        if not isinstance(value, torch.Tensor) and not hasattr(value, "fingerprint"):
+            reduce = copyreg.dispatch_table.get(kind)
+            return named(reduce(value) if reduce else value.__reduce_ex__(4), code)
+    raise InputError(f"{value!r:.99}: nothing tells it from others like it, so nothing is kept on disk; let its class "
+                     "define `fingerprint`, or take plain values, dataclasses, functions and classes")
 
 
-def code_of_method(kind: type) -> str | None:
-    """The code of a method's answers, and of what a compared method builds: the files of its classes, with companions
-    such as mkrag_prompts.py, and what all methods share.
+def parts_of(value) -> list:
+    """What a class or a function is made of."""
+    if isinstance(value, type):
+        items = {name: item for name, item in vars(value).items()
+                 if callable(item) or isinstance(item, (classmethod, property)) or not name.startswith(("__", "_abc_"))}
+        return [] if installed(value.__module__) else [value.__bases__, items]
+    if installed(value.__globals__["__name__"]):
+        return [getattr(value, "__wrapped__", None)]        # of a decorator
 
-    None if a class stands outside of the project: then nobody knows the code, and nothing may be kept.
-    """
-    files = files_of(kind)
-    return None if files is None else code_hash("encoders/", *files, upto=STAGE_2)
+    hashed, names, imported = read(value.__code__)
+    space = value.__globals__ | {name: import_module(name) for name in imported if not installed(name)}
+    held = [cell.cell_contents for cell in value.__closure__ or ()]
+    kinds = [kind for kind in value.__annotations__.values() if isinstance(kind, type)]      # of its arguments
+    return [hashed, value.__defaults__, value.__kwdefaults__, held, kinds, reached(names | imported, space)]
+
+
+@cache
+def read(code: CodeType) -> tuple[str, set, set]:
+    """A hash of bytecode, the names in it, of globals and attributes, and the modules that it imports when it runs."""
+    hashed = hash_of([named(getattr(code, name), {}) for name in COMPILED])
+    names = set(code.co_names)
+    imported = {step.argval for step in get_instructions(code) if step.opname == "IMPORT_NAME"}
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            names |= read(inner)[1]
+            imported |= read(inner)[2]
+    return hashed, names, imported
+
+
+def reached(names: set, space: dict) -> dict:
+    """What these names mean in a module, and in those of the project's modules that they mean."""
+    found = {}
+    for name in sorted(names & space.keys()):
+        value = space[name]
+        if isinstance(value, ModuleType) and not installed(value.__name__):
+            value = reached(names - {name}, vars(value))
+        found[name] = value
+    return found
+
+
+@cache
+def installed(module: str) -> bool:
+    """Whether a module is Python's own or of an installed package."""
+    package = module.partition(".")[0]
+    with contextlib.suppress(ValueError, AttributeError, TypeError):       # a notebook, a script, or not there
+        if {"site-packages", "dist-packages"} & {*Path(find_spec(package).origin).parts}:
+            return True
+    return package in sys.stdlib_module_names

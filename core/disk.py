@@ -19,13 +19,18 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
-from core.code import CONVERSATION, code_hash
-from core.files import InputError, append_line, complete_lines, parse_json, read_json, reading, sha256, write_file
-
-
-def hash_of(*content) -> str:
-    """The first 16 digits of the sha256 of some values of JSON's types."""
-    return hashlib.sha256(json.dumps(content, allow_nan=False).encode()).hexdigest()[:16]
+from core.code import identity_of
+from core.files import (
+    InputError,
+    append_line,
+    complete_lines,
+    hash_of,
+    parse_json,
+    read_json,
+    reading,
+    sha256,
+    write_file,
+)
 
 
 def sealed(content: dict) -> dict:
@@ -44,7 +49,7 @@ def unsealed(content: dict, where) -> dict:
 def write_kept(path: str | Path, of: dict, content: dict):
     """Write a graph or a tree as JSON that people can read: a line for each item of a list.
 
-        {"seal": ..., "document": sha256, "model": fingerprint, "settings": {...}, "code": ...,   what it is of
+        {"seal": ..., "document": sha256, "code": ..., "model": ..., "settings": {...}, ...,      what it is of
          "nodes": [{"level": 1, "text": "..."}, ...],                   a node's index is its id; levels come in order
          "edges": [[i, j, e_ij], ...],                                  from node i down to node j; rows sum to 1
          "flops": ...}
@@ -64,7 +69,7 @@ def read_kept(path: str | Path, of: dict | None = None) -> dict:
         content = unsealed(read_json(path), path)
         for name, value in (of or {}).items():
             if content.get(name) != value:
-                raise InputError(f"{path}: is of another {name}: {content.get(name)}, not {value}")
+                raise InputError(f"{path}: is of another {name}: {content.get(name)!s:.80}, not {value!s:.80}")
     return content
 
 
@@ -99,8 +104,8 @@ def node_vectors(path: str | Path | None, encoder, texts: list[str]) -> tuple[to
     A file of other texts, or one that has changed, is replaced. Nothing is kept in a folder that cannot be written,
     such as one with others' graphs.
     """
-    encoded = hash_of(encoder.fingerprint, code_hash("encoders/", upto=CONVERSATION))
-    file = path and Path(f"{path}.{encoded}.vectors")
+    of = identity_of(encoder=encoder)
+    file = path and of["code"] and Path(f"{path}.{hash_of(of)}.vectors")
     if file:
         with contextlib.suppress(InputError), reading(file):
             with safe_open(file, framework="pt") as stored:

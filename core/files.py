@@ -121,6 +121,11 @@ def read_if_there(path: Path) -> dict:
     return read_json(path) if path.exists() else {}
 
 
+def hash_of(*content) -> str:
+    """The first 16 digits of the sha256 of some values of JSON's types."""
+    return hashlib.sha256(json.dumps(content, allow_nan=False).encode()).hexdigest()[:16]
+
+
 def sha256(files: Iterable) -> str:
     """The hash of the names and contents of files, on disk or in a zip file."""
     digest = hashlib.sha256()

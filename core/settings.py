@@ -69,6 +69,11 @@ class Settings:
         """The most tokens of a summary."""
         return int(self.window * self.summary_share)
 
+    @property
+    def fingerprint(self) -> str:
+        """All that a result may depend on, for core.code."""
+        return str(self.answer_settings())
+
     def again(self, question: str) -> str:
         """What the second turn repeats: the question or nothing."""
         return question if self.question_again else ""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from core.command import progress_bar
-from core.disk import hash_of, read_kept, read_rows, write_kept, write_row
-from core.files import InputError, OutOfMemory, attempt, enough_memory, lock, remark
+from core.disk import read_kept, read_rows, write_kept, write_row
+from core.files import InputError, OutOfMemory, attempt, enough_memory, hash_of, lock, remark
 from core.settings import SMALL, Settings
 
 # --- batches --------------------------------------------------------------------------------------------------------
@@ -37,6 +37,8 @@ class Batches:
     If memory runs out, the batch is run again with half as many rows times length, and so are all later ones, down to a
     row alone.
     """
+
+    fingerprint = ""                                        # for core.code: no result depends on it
 
     def __init__(self, rows: int):
         self.rows = rows
@@ -114,8 +116,7 @@ class Construction:
         if self.path is None:
             return None
         if self.of["code"] is None:
-            raise InputError(f"{self.path}: a method from outside of the project keeps nothing on disk, because its "
-                             "code is not known; leave the path out")
+            raise InputError(f"{self.path}: nothing can be kept of a method that nothing can name; leave the path out")
         if not self.path.exists():
             locks.enter_context(lock(self.path))
         if self.path.exists():                              # asked again: another run may have built it just now

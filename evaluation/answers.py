@@ -9,10 +9,11 @@ from pathlib import Path
 
 from core.code import VERSION, commit
 from core.disk import beside, read_rows, sealed, unsealed, write_row
-from core.files import InputError, read_json, reading, write_json
+from core.files import InputError, read_if_there, read_json, reading, write_json
 from data import Answer, Document, Prepared, Question
 
 OPTIONS = ("options", "gold")                               # of a question with options: the fields of its row
+ABOUT = ("id", "document", "hash", "question", "answers")   # what a row says about its question, and options
 
 
 def answer_files(path: str | Path) -> list[Path]:
@@ -75,6 +76,18 @@ def about(document: Document, question: Question) -> dict:
     """What an answer's row says about its question."""
     return {"id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
             "answers": question.answers, **{name: question.extra.get(name) for name in OPTIONS}}
+
+
+def setup_differences(path: str, other: str) -> dict[str, list]:
+    """Name -> [value of the first, of the second], of what differs between the setups of two files of answers."""
+    def flat(setup: dict, above: str = ""):
+        for name, value in setup.items():
+            yield from flat(value, f"{above}{name}.") if isinstance(value, dict) else [(f"{above}{name}", value)]
+
+    first, second = (dict(flat(read_if_there(Path(file).with_suffix(".setup.json")))) for file in (path, other))
+    names = dict.fromkeys([*first, *second])
+    return {name: [first.get(name), second.get(name)] for name in names
+            if name != "seal" and first.get(name) != second.get(name)}
 
 
 def claim(path: Path, setup: dict) -> dict:

@@ -1,10 +1,11 @@
 """Every method that can be run, the rows of every table, and the runs that a command line asks for.
 
-To register a baseline of your own, add its Row to OWN. Runs are planned before weights are loaded.
+To register a variant or a baseline of your own, add its Row to OWN. Runs are planned before weights are loaded.
 """
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,18 +20,19 @@ from baselines.raptor import Raptor
 from baselines.whole import Whole
 from core.files import InputError, read_json
 from core.settings import PAPER, WHOLE_DOCUMENT, Settings, resolve
-from evaluation import paper
+from evaluation import paper, variants
 from evaluation.datasets import Dataset
 from evaluation.models import chosen_settings
 from model.checkpoint import locate, read_config
-from pecan import Pecan
+from pecan import Pecan, Search, build, summarise
 
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 def pecan_of(models, run) -> Pecan:
     """PECAN with the settings of a run; its number of nodes is fixed if the row says how many are read."""
     settings = replace(run.settings, fixed_nodes=run.top_k or run.settings.fixed_nodes)
-    return Pecan(models.model, models.encoder, settings, models.builder, run.construction)
+    return Pecan(models.model, models.encoder, settings, models.builder, run.construction, build=run.row.build,
+                 summarise=run.row.summarise, search=run.row.search)
 
 
 class Row(NamedTuple):
@@ -43,6 +45,9 @@ class Row(NamedTuple):
     paper: dict = {}              # the paper's settings for this row; options win
     changes: dict = {}            # settings that no option changes
     checkpoints: dict = {}        # instead of the command line's (Table 2)
+    build: Callable = build       # of a variant of PECAN: what takes the place of these three
+    summarise: Callable = summarise
+    search: Callable = Search
 
 
 PECAN = Row("pecan", "PECAN")
@@ -76,9 +81,16 @@ SYSTEMS = (
     Row("mkrag", "MKRAG (reconstruction)", lambda models, run: MKRAG(models.model, models.encoder, run.settings)),
     Row("jerr", "JERR (reconstruction)", lambda models, run: JERR(models.model, run.settings)),
 )
-# Your own baselines and controls, which --method chooses. With top_k="X" a row takes --top.
+VARIANTS = (
+    Row("late-edges", "edges of late layers", summarise=partial(summarise, over=variants.late_layers)),
+    Row("siblings", "edges between siblings", build=partial(variants.with_siblings, weight=0.1)),
+    Row("softmax-r", "r by softmax", search=variants.SoftmaxR),
+    Row("two-nodes", "two nodes a check", search=variants.TwoNodes),
+    Row("falling", "ends when p_yes falls", search=partial(variants.Falling, times=2)),
+)
+# Your own variants, baselines and controls, which --method chooses. With top_k="X" a row takes --top.
 OWN = ()
-METHODS = {row.name: row for row in (PECAN, *TABLE_1, *SYSTEMS, *OWN)}
+METHODS = {row.name: row for row in (PECAN, *TABLE_1, *SYSTEMS, *VARIANTS, *OWN)}
 
 # Table 3. Without progress control X is the number of nodes that GARLIC gives (4.4).
 ABLATIONS = (

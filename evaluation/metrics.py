@@ -12,7 +12,7 @@ import numpy as np
 
 from core.files import TEXT, TEXTS, InputError, check_values
 from data import json_lines
-from evaluation.answers import OPTIONS, answer_files, key_of
+from evaluation.answers import ABOUT, OPTIONS, answer_files, key_of
 from evaluation.layouts import check_options, task_of
 
 # --- F1 and exact match ---------------------------------------------------------------------------------------------
@@ -137,6 +137,20 @@ def difference(rows: list[dict], others: list[dict]) -> dict | None:
     ours, theirs = ({key_of(row): f1(row["prediction"], row["answers"]) for row in of} for of in (rows, others))
     differences = [100 * (ours[key] - theirs[key]) for key in ours if key in theirs]
     return {"f1": mean(differences), "interval": interval(differences)} if differences else None
+
+
+def side_by_side(rows: list[dict], others: list[dict]) -> dict:
+    """`rows` beside `others`, whoever made them, on the questions that both have: the same in all of ABOUT.
+
+    n, and if there are any: the difference, and the means of both for nodes and FLOPs.
+    """
+    theirs = {str([row.get(name) for name in ABOUT]): row for row in others if "hash" in row}
+    pairs = [(row, theirs[key]) for row in rows if (key := str([row.get(name) for name in ABOUT])) in theirs]
+    if not pairs:
+        return {"n": 0}
+    both = [*map(list, zip(*pairs))]
+    return {"n": len(pairs), "difference": difference(*both)} | {
+        name: [mean([row[name] for row in some]) for some in both] for name in ("nodes", "flops")}
 
 
 def scores(rows: list[dict]) -> dict:

@@ -1,6 +1,5 @@
 """The models and settings of a command line: the options that name them, and loading them."""
 import argparse
-import os
 import sys
 from functools import cached_property
 from pathlib import Path
@@ -88,9 +87,10 @@ def load_models(args: argparse.Namespace) -> tuple[Llama, object, Llama | None]:
 
 
 def choose_threads(*configs: Config):
-    """One thread for small models: they gain nothing from more, and lose much when other programs use the cores."""
-    if not os.environ.get("OMP_NUM_THREADS"):
-        torch.set_num_threads(1 if max(config.width for config in configs) < SMALL else THREADS)
+    """One thread for small models, whatever the environment says: they gain nothing from more, and lose much when other
+    programs use the cores.
+    """
+    torch.set_num_threads(1 if max(config.width for config in configs) < SMALL else THREADS)
 
 
 def warn_if_unknown(model: Llama, document: Document):

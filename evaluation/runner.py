@@ -1,10 +1,9 @@
 """Carries out a row of a table: models are loaded, documents prepared, their questions answered."""
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from core.code import code_of_method
 from core.command import progress_bar
 from core.files import InputError, enough_memory
 from data import Answer, Document, Method, Prepared, Question
@@ -46,28 +45,34 @@ class Runner:
         Returns all answers that are known then, {key of the question: row}, their setup, and {key: why it has none}.
         """
         method = self.make(run)
-        setup = {"code": code_of_method(type(method)), "top_k": run.top_k} | method.setup()
-        answers = Answers(run.file, setup, self.team.rank)
+        answers = Answers(run.file, method.setup(), self.team.rank)
+        others = answers.rows.keys() - set(run.dataset.questions)
+        if others and not run.options.limit:
+            raise InputError("{}: holds answers to questions that are not in {}, such as {}; choose another --output"
+                             .format(run.file, run.dataset.report["path"], min(others)))
         run.graphs.mkdir(parents=True, exist_ok=True)
+        documents = run.dataset.documents
+        paths = {document.id: name and run.graphs / f"{name}.json"
+                 for document, name in zip(documents, method.file_names(documents))}
         title = f"{run.dataset.name}: {run.row.label}"
         first = self.team.rank == 0
         if first:
-            print(f"{title}: {found(method, answers, run)} found", file=sys.stderr)
-            warn_if_unknown(self.models.model, run.dataset.documents[0])
+            print(f"{title}: {found(answers, run, paths.values())} found", file=sys.stderr)
+            warn_if_unknown(self.models.model, documents[0])
 
         left = []                                                 # documents, each with its open questions
-        for document in run.dataset.documents[self.team.rank::self.team.size]:
+        for document in documents[self.team.rank::self.team.size]:
             questions = [question for question in document.questions if not answers.holds(document, question)]
             left += [(document, questions)] if questions else []
 
         failed = {}
         total = sum(len(questions) for _, questions in left)
         with progress_bar(total, "question", desc=title, disable=not first) as bar:
-            for document, question, prepared, answer in answers_of(method, left, run.graphs, first):
+            for document, question, prepared, answer in answers_of(method, left, paths, first):
                 if isinstance(answer, InputError):
                     failed[document.id, question.id] = str(answer)
                 else:
-                    answers.add(document, question, prepared, answer, graph_path(method, document, run.graphs))
+                    answers.add(document, question, prepared, answer, paths[document.id])
                 bar.update()
         return answers.rows, answers.setup, failed
 
@@ -81,30 +86,24 @@ class Runner:
             return run.row.make(self.models, run)
 
 
-def found(method: Method, answers: Answers, run: Run) -> str:
+def found(answers: Answers, run: Run, paths: Iterable[Path | None]) -> str:
     """How many answers and graphs were there before this run, in words."""
     said = f"{sum(key in answers.rows for key in run.dataset.questions)} of {len(run.dataset.questions)} answers"
-    paths = [graph_path(method, document, run.graphs) for document in run.dataset.documents]
     return f"{said}, {sum(path.exists() for path in paths)} of {len(paths)} graphs" if all(paths) else said
 
 
-def graph_path(method: Method, document: Document, folder: Path) -> Path | None:
-    """Where a document's graph is, or will be; None if the method keeps none."""
-    name = method.file_name(document)
-    return name and folder / f"{name}.json"
-
-
-def answers_of(method: Method, left: list[tuple[Document, list[Question]]], graphs: Path, progress: bool
+def answers_of(method: Method, left: list[tuple[Document, list[Question]]], paths: dict, progress: bool
                ) -> Iterator[tuple[Document, Question, Prepared | None, Answer | InputError]]:
-    """Answer the questions that are left. As many documents run together as a batch has rows.
+    """Answer the questions that are left. As many documents run together as a batch has rows. `paths`: the file of the
+    graph of each document, by its id; None if the method keeps none.
 
     An InputError says why a question has no answer. A full disk ends the run.
     """
     for first in range(0, len(left), method.batches.rows):
         documents, questions = zip(*left[first:first + method.batches.rows])
-        paths = [graph_path(method, document, graphs) for document in documents]
         asked = []
-        for n, prepared in enumerate(method.prepare_all(documents, paths, progress)):
+        files = [paths[document.id] for document in documents]
+        for n, prepared in enumerate(method.prepare_all(documents, files, progress)):
             if isinstance(prepared, InputError):
                 error = InputError(f"document {documents[n].id}, questions left {len(questions[n])}: {prepared}")
                 yield from ((documents[n], question, None, error) for question in questions[n])

@@ -20,7 +20,6 @@ from baselines.bm25 import BM25
 from baselines.dense import Dense
 from core.disk import read_rows
 from data import EMBEDDED
-from evaluation import runner
 from model.tokenizer import Tokenizer
 
 
@@ -73,9 +72,9 @@ def launch(processes: int, *command):
 
 def test_results_say_where_they_are_and_which_code_made_them(undisturbed):
     folder, printed = undisturbed
-    assert printed.splitlines()[-1] == f"Results: {folder / 'results.json'}"
+    assert printed.splitlines()[-1] == f"Results: {folder / 'results-embedded.json'}"
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    for done in json.loads((folder / "results.json").read_text())["data"]["embedded"]["runs"].values():
+    for done in json.loads((folder / "results-embedded.json").read_text())["data"]["embedded"]["runs"].values():
         setup = done["setup"]
         assert f"\nversion: {setup['version']}\n" in (ROOT / "CITATION.cff").read_text()
         assert (setup["commit"] or "").removesuffix("-dirty") == head and len(setup["code"]) == 16
@@ -99,7 +98,7 @@ def test_a_run_goes_on_where_it_stopped(go, undisturbed, tmp_path):
     assert answers(folder) == answers(undisturbed[0]) and not graphs(folder)
     fewer = json.loads(go("--limit", 1, "--batch", 3, "--json").stdout)
     assert answers(folder) == answers(undisturbed[0]), "answers beyond the limit are lost"
-    assert fewer == json.loads((folder / "results.json").read_text())
+    assert fewer == json.loads((folder / "results-limit-1-embedded.json").read_text())
     assert [done["n"] for done in fewer["data"]["embedded"]["runs"].values()] == [4] * 3
 
 
@@ -159,7 +158,7 @@ def test_other_settings_do_not_mix(tmp_path, monkeypatch):
     said = run(*arguments, 25, code=2).stderr
     assert "bm25.jsonl holds answers of another chunk (24 there, 25 here); choose another --output" in said
     assert answers(tmp_path / "r") == first and run(*arguments, 24)
-    monkeypatch.setattr(runner, "code_of_method", lambda _: None)
+    monkeypatch.setattr(BM25, "read", BM25.ready)
     assert "answers of another code" in run(*arguments, 24, code=2).stderr
 
 

@@ -1,6 +1,8 @@
 """What is kept on disk: graphs, replies of an interrupted construction, vectors, answers; how damage is noticed."""
+import os
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -8,13 +10,12 @@ import pytest
 import torch
 from runs import ROOT, Watched, table
 
-import core.together
 from core.disk import node_vectors, read_kept, read_rows
 from core.files import InputError, lock
 from data import Answer, Document, Prepared, Question
 from encoders.token_mean import TokenMean
 from evaluation.answers import Answers
-from pecan import InformationPoint, Pecan, Summary
+from pecan import InformationPoint, Pecan, Summary, build
 from view import ask
 from view.page import read_searches
 
@@ -64,7 +65,7 @@ def test_a_graph_that_is_there_is_loaded(model, prepare, tmp_path, monkeypatch):
 def test_a_failure_at_the_end_loses_no_reply(prepare, tmp_path, monkeypatch, error):
     path = tmp_path / "g.json"
     with monkeypatch.context() as patch:
-        patch.setattr(core.together, "write_kept", Mock(side_effect=error("x")))
+        patch.setattr(os, "replace", Mock(side_effect=error("x")))
         with pytest.raises(error):
             prepare(path)
     prepare(path, most=0)
@@ -84,12 +85,12 @@ def test_a_graph_that_another_run_builds(tiny, settings, tmp_path):
         assert method.prepare_all(documents, paths)[0].texts
 
 
-def test_a_method_from_outside_keeps_nothing(tiny, settings, tmp_path):
-    """Nobody knows its code, so another code could take what it has built."""
-    method = type("Mine", (Pecan,), {"__module__": __name__})(tiny, TokenMean(tiny), settings)
+def test_a_method_that_nothing_can_name_keeps_nothing(tiny, settings, tmp_path):
+    """Another one could take what it has built."""
+    method = Pecan(tiny, TokenMean(tiny), settings, build=partial(build, torch.ones(1)))
     document = Document("d", ["Tom is here."])
-    assert method.prepare(document).texts and method.file_name(document) is None
-    with pytest.raises(InputError, match="g.json: a method from outside of the project keeps nothing"):
+    assert method.file_names([document]) == [None]
+    with pytest.raises(InputError, match="g.json: nothing can be kept of a method that nothing can name"):
         method.prepare(document, tmp_path / "g.json")
 
 

@@ -94,7 +94,8 @@ def test_predictions_are_scored_again(tmp_path):
     write_lines(tmp_path / "y.jsonl", ANSWERS[:1])
     for process, rows in ((1, ANSWERS[1:2]), (12, ANSWERS[2:])):
         write_lines(tmp_path / f"y.{process}.jsonl", rows)
-    header, *lines = (re.split("  +", line) for line in run("--score", *files).stdout.splitlines())
+    header, *lines = (re.split("  +", line) for line in
+                      run("--score", *files).stdout.splitlines()[:len(files) + 1])
     assert header == ["predictions", "F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
     assert lines == [[str(path), *cells(metrics.scores(rows), header[1:])] for path, rows in files.items()]
 
@@ -177,9 +178,9 @@ def test_each_table_shows_its_runs_and_the_papers_figures(options, tmp_path, mon
 
     model = "Meta-Llama-3.1-8B-Instruct/."
     done = run(*options.split(), "--model", model, "--dataset", "Qasper.jsonl", "mine.jsonl")
-    suffix = f"-{options.split()[1]}" if "--table" in options else ""
-    text = Path(f"results/table{suffix}.txt").read_text(encoding="utf-8")
+    path, = Path("results").glob("table*.txt")
+    text = path.read_text(encoding="utf-8")
     for block in PRINTED[options].split("\n\n"):
         assert f"\n\n{block}\n\n" in f"\n\n{text}\n"
-    assert done.stdout.startswith(text) and Path(f"results/results{suffix}.json").exists()
+    assert done.stdout.startswith(text)
     assert [folder for (folder,), _ in unloaded] == [model] * ("A3" in options)

@@ -1,0 +1,253 @@
+"""Variants beside PECAN: each row prints its own numbers, and takes the graphs of others only if they are its own, too.
+
+A change is shown by runs: the changed variant with the graphs of the one before, in the folder of the one before, and
+alone. `mine.py` is the file of a user's variant, `helper.py` a file that it imports.
+"""
+import importlib
+import json
+import sys
+from types import SimpleNamespace
+from unittest.mock import Mock, call
+
+import pytest
+import torch
+from runs import run, write_lines
+
+import pecan
+from core.disk import read_kept, read_rows
+from data import EMBEDDED
+from evaluation import methods, models
+from evaluation.methods import METHODS
+
+MINE = """
+from dataclasses import dataclass
+from functools import partial
+import torch
+import helper
+import pecan
+from evaluation.methods import Row
+from llama import Llama
+from pecan import Pecan, Search, build, summarise
+
+def weighted(model, document, settings, by):
+    graph = yield from build(model, document, settings)
+    by = getattr(by, "factors", by)
+    graph.edges = [(i, j, e * by[j % len(by)]) for i, j, e in graph.edges]
+    return graph
+
+@dataclass
+class By:
+    factors: list
+
+def halved(model, document, settings):
+    return weighted(model, document, settings, [1, .5])
+
+def squared(model, document, settings):
+    return weighted(model, document, settings, [1, .1])
+
+def with_helper(model, document, settings):
+    return weighted(model, document, settings, helper.FACTORS)
+
+class Louder(Llama):
+    "A model with a larger norm; its fingerprint is inherited."
+    def linear(self, x, name):
+        return super().linear(x, name) * (LOUD if name.endswith("q_proj") else 1)
+
+LOUD = 2
+
+class Position(Search):
+    def relevance(self):
+        return super().relevance() ** self.power
+    power = 2
+
+class Cube(Position):
+    power = 3
+
+class Method(Pecan):
+    def construct(self, document):
+        graph = yield from super().construct(document)
+        return graph | {"edges": graph["edges"][::self.step]}
+    step = 2
+
+class Other(Method):
+    step = 3
+
+def loud(models, run):
+    model = Louder(*(vars(models.model)[name] for name in "config weights tokenizer folder files".split()))
+    return Pecan(model, models.encoder, run.settings)
+
+def made(kind):
+    return Row("mine", "mine", lambda models, run: kind(models.model, models.encoder, run.settings))
+
+ROW = """
+HELPER = "FACTORS = [1, .5]"
+
+# The row before, the row after it, and how many of its graphs are found among those of the row before.
+BUILD = 'Row("mine", "mine", build={})'.format
+EDGES = 'Row("mine", "mine", summarise=partial(summarise, edges=lambda a, x: {}))'.format
+SEARCH = 'Row("mine", "mine", search={})'.format
+CHANGES = {
+    "another function of the file": (BUILD("halved"), BUILD("squared"), 0),
+    "another argument": (BUILD("partial(weighted, by=(1, .5))"), BUILD("partial(weighted, by=(1, .1))"), 0),
+    "another object": (BUILD("partial(weighted, by=By([1, .5]))"), BUILD("partial(weighted, by=By([1, .1]))"), 0),
+    "another closure": (BUILD("(lambda by: lambda *a: weighted(*a, by=by))([1, .5])"),
+                        BUILD("(lambda by: lambda *a: weighted(*a, by=by))([1, .1])"), 0),
+    "a file that it imports": (BUILD("with_helper"), BUILD("with_helper") + "\nhelper.FACTORS = [1, .1]", 0),
+    "another lambda": (EDGES("a[x].double().mean(0)"), EDGES("a[x].double().mean(0) ** 2"), 0),
+    "a class of the model": ('Row("mine", "mine")', 'Row("mine", "mine", loud)', 0),
+    "what that class does": ('Row("mine", "mine", loud)', 'Row("mine", "mine", loud)\nLOUD = 3', 0),
+    "another class of method": ("made(Method)", "made(Other)", 0),
+    "a class of search": (SEARCH("Position"), SEARCH("Cube"), 1),
+    "an attribute of a class": (SEARCH("Cube"), SEARCH("Cube") + "\nCube.power = .5", 1),
+    "a replaced function": (SEARCH("Search"), SEARCH("Search") + "\npecan.relevance = lambda to_query, position: 1", 1),
+    "a replaced function of stage 1": (SEARCH("Search"), SEARCH("Search") + "\npecan.share = lambda x: x", 0),
+}
+
+
+@pytest.fixture
+def go(tmp_path, monkeypatch):
+    """A function that runs a row of mine.py over the beginning of a document, into a folder."""
+    rows = [json.loads(EMBEDDED.read_text().splitlines()[0])]
+    data = write_lines(tmp_path / "data.jsonl", [row | {"passages": row["passages"][:8],
+                                                       "questions": row["questions"][:1]} for row in rows])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)                  # Python sees no change within a second
+    for name in ("relevance", "share"):                                    # undone at the end, whoever replaces them
+        monkeypatch.setattr(pecan, name, getattr(pecan, name))
+
+    def mine(row, folder, *options, code=0):
+        for name, text in (("helper", HELPER), ("mine", MINE + row)):
+            (tmp_path / f"{name}.py").write_text(text)
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        monkeypatch.setitem(methods.TABLES, None, ((importlib.import_module("mine").ROW,), ()))
+        done = run("--dataset", data, "--method", "mine", "--nodes", 8, "--output", tmp_path / folder, *options,
+                   code=code)
+        done.numbers = [[row["prediction"], row["flops"], row["trace"]]
+                        for row in read_rows(tmp_path / folder / "data" / "mine.jsonl")]
+        return done
+    return mine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before, after, found", CHANGES.values(), ids=CHANGES)
+def test_a_changed_variant_prints_its_own_numbers(go, tmp_path, before, after, found):
+    first = go(before, "before")
+    alone = go(after, "alone")
+    assert alone.numbers != first.numbers, "the change has no effect here"
+    beside = go(after, "beside", "--graphs", tmp_path / "before" / "graphs")
+    assert beside.numbers == alone.numbers
+    assert f"{found} of 1 graphs found" in beside.stderr
+    assert "holds answers of another" in go(after, "before", code=2).stderr
+
+
+@pytest.mark.parametrize("before, after", [
+    (BUILD("partial(weighted, by=(1, .5))"), BUILD("partial(weighted, by=(1, .5))") + "\n# a comment\ndef new(): pass"),
+    (SEARCH("Cube"), SEARCH("Cube") + "\ndef loud(): pass")])
+def test_what_changes_nothing_refuses_nothing(go, before, after):
+    """The module is loaded anew, with a comment and another function."""
+    first = go(before, "r")
+    again = go(after, "r")
+    assert "1 of 1 answers, 1 of 1 graphs found" in again.stderr and again.numbers == first.numbers
+
+
+def test_a_variant_of_stage_2_takes_pecans_graphs(go, tmp_path):
+    go('Row("mine", "mine")', "pecan")
+    done = go(SEARCH("Cube"), "cube", "--graphs", tmp_path / "pecan" / "graphs")
+    assert "0 of 1 answers, 1 of 1 graphs found" in done.stderr
+
+
+@pytest.mark.parametrize("row", [
+    BUILD("partial(weighted, by=torch.tensor([1, .5]))"),
+    BUILD("(lambda *a, by=Batches: weighted(*a, by=[1]))").replace("Batches", "(e for e in ())"),
+    'Row("mine", "mine", loud)\nLouder.__init__ = lambda self, *a: super(Louder, self).__init__(*a)'])
+def test_what_nothing_can_name_keeps_nothing_and_says_so(go, tmp_path, row):
+    """A tensor, a generator, a model that may hold more than its fingerprint knows."""
+    done = go(row, "r")
+    assert "nothing tells it from others like it" in done.stderr and done.numbers
+    assert not [*tmp_path.glob("r/graphs/*")]
+    assert "holds answers of another code" in go(row, "r", code=2).stderr
+
+
+def test_the_five_variants(tmp_path):
+    """They run, two on graphs of their own and three on PECAN's. Edges of late layers leave r as it is."""
+    names = [row.name for row in methods.VARIANTS]
+    done = run("--limit", 3, "--method", ",".join(["pecan", *names]), "--output", tmp_path)
+    graphs = {}
+    starts = {}
+    for name in ("pecan", *names):
+        rows = [*read_rows(tmp_path / "embedded" / f"{name}.jsonl")]
+        assert f"\n{METHODS[name].label} " in done.stdout and len(rows) == 21
+        graphs[name] = [row["graph"]["file"] for row in rows]
+        starts[name] = [[step["r"] for step in row["trace"] if step["z"] is None] for row in rows]
+    own = {name for name in names if graphs[name] != graphs["pecan"]}
+    assert own == {"late-edges", "siblings"} and len({*sum(graphs.values(), [])}) == 9
+
+    late, all_layers = (read_kept(tmp_path / "embedded" / graphs[name][0]) for name in ("late-edges", "pecan"))
+    assert late["nodes"] == all_layers["nodes"] and late["edges"] != all_layers["edges"]
+    assert starts["late-edges"] == starts["pecan"] != starts["softmax-r"]
+
+
+def test_a_variant_is_planned_as_pecan_is(tmp_path):
+    """The dry run counts its groups, and its label says which settings are changed."""
+    planned = json.loads(run("--limit", 1, "--method", "pecan,two-nodes", "--dry-run", "--json").stdout)["embedded"]
+    assert planned["runs"]["two-nodes"] == planned["runs"]["pecan"]
+    done = run("--limit", 1, "--method", "two-nodes", "--without", "similarity", "--nodes", 3, "--output", tmp_path)
+    assert "\ntwo nodes a check, w/o similarity, 3 nodes " in done.stdout
+
+
+# --- two runs, one folder -------------------------------------------------------------------------------------------
+
+def side_by_side(*files):
+    return json.loads(run("--score", *files, "--json").stdout)[str(files[-1])]
+
+
+def test_two_runs_side_by_side(tmp_path):
+    """Only the questions that both have count: the same id, words, document and gold answers. The difference is that of
+    a table with both; settings and arguments that differ are named."""
+    run("--limit", 2, "--method", "pecan,falling", "--output", tmp_path / "a")
+    run("--limit", 1, "--method", "pecan", "--patience", 2, "--output", tmp_path / "b")
+    table = json.loads((tmp_path / "a" / "results-pecan,falling-limit-2.json").read_text())["data"]["embedded"]["runs"]
+    pecan, falling, patience = (tmp_path / folder / "embedded" / f"{name}.jsonl" for folder, name in
+                                (("a", "pecan"), ("a", "falling"), ("b", "pecan")))
+    found = side_by_side(pecan, falling)
+    assert found["beside the first"] == {
+        "n": 14, "difference": table["falling"]["difference"],
+        **{name: [table[row][name] for row in ("falling", "pecan")] for name in ("nodes", "flops")}}
+    assert {*found["setup"]} == {"code", "parts.stages.search"}
+
+    rows = [*read_rows(patience)]
+    for row, name in zip(rows, ("id", "question", "document", "hash", "answers")):
+        row[name] = ["other"]
+    found = side_by_side(pecan, write_lines(patience, rows))
+    assert found["beside the first"]["n"] == 2 and found["setup"]["patience"] == [1, 2]
+    assert "no question in common" in run("--score", pecan, write_lines(tmp_path / "c.jsonl", rows[:5])).stdout
+
+
+def test_a_command_overwrites_no_results_of_another(tmp_path):
+    """Of other rows, documents or data."""
+    data = write_lines(tmp_path / "mine.jsonl", [{"id": "d", "text": "Ann came.", "questions": [
+        {"question": "Who?", "answers": ["Ann"]}]}])
+    for n, options in enumerate(([], ["--method", "bm25"], ["--limit", 1], ["--dataset", data, "--method", "bm25"]), 1):
+        run("--limit", 2, "--method", "whole", "--output", tmp_path / "r", *options)
+        assert len([*tmp_path.glob("r/results*.json")]) == len([*tmp_path.glob("r/table*.txt")]) == n
+
+
+def test_two_files_of_one_name_do_not_share_a_folder(tmp_path):
+    for folder, document, code in (("a", "Ann came.", 0), ("b", "Bob came.", 2)):
+        (tmp_path / folder).mkdir()
+        data = write_lines(tmp_path / folder / "law.jsonl", [{"id": folder, "text": document, "questions": [
+            {"question": "Who?", "answers": ["Ann"]}]}])
+        done = run("--dataset", data, "--method", "whole", "--output", tmp_path / "r", code=code)
+    assert "whole.jsonl: holds answers to questions that are not in" in done.stderr
+
+
+@pytest.mark.parametrize("widths, threads", [([48], 1), ([48, 4096], 3)])
+def test_a_small_model_takes_one_thread(monkeypatch, widths, threads):
+    """Whatever the environment says. PyTorch has 3 here."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(models, "THREADS", 3)
+    taken = Mock()
+    monkeypatch.setattr(torch, "set_num_threads", taken)
+    models.choose_threads(*(SimpleNamespace(width=width) for width in widths))
+    assert taken.mock_calls == [call(threads)]
