@@ -275,10 +275,6 @@ class Llama:
         """A hash of the checkpoint's files, and the dtype. A graph keeps it to say which model built it."""
         return f"{self.files} {str(self.dtype).removeprefix('torch.')}"
 
-    def spent(self, since: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-        """FLOPs and tokens so far, less `since`, which an earlier call returned."""
-        return self.flops - since[0], self.tokens - since[1]
-
     def linear(self, x, name):
         """x [.., in] times the matrix of this name, plus its bias if the checkpoint has one (Qwen2's q, k and v)."""
         return F.linear(x, self.weights[name + ".weight"], self.weights.get(name + ".bias"))

@@ -88,13 +88,6 @@ class Graph:
             E[i, j] = e
         return E
 
-    def lines(self, tokenizer) -> list[list[Segment]]:
-        """The line of each node in a prompt, tokenised once for all questions."""
-        if self.__dict__.get("tokenizer") is not tokenizer:
-            self.tokenizer = tokenizer
-            self.tokenised = [node_line(tokenizer, i, node.text) for i, node in enumerate(self.nodes)]
-        return self.tokenised
-
     @property
     def top_level(self) -> list[int]:
         """Ids of the top level, in document order."""
@@ -493,7 +486,7 @@ class Search:
         self.flops = 0                                                    # spent so far
         self.tokens = 0                                                   # read and written so far, checks included
 
-        self.lines = graph.lines(self.tokenizer)
+        self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
         prompt = question_prompt(self.tokenizer, question)
         self.room = room_for_nodes(self.tokenizer, prompt, question, settings)
@@ -744,12 +737,13 @@ class Pecan(Method):
         return self.search(prepared, question, model).answer()
 
     def answer_all(self, asked):
-        """Searches run side by side (core/lockstep.py), those of large graphs together."""
+        """Searches run side by side (core/lockstep.py), those of graphs of like size together."""
         def beside(numbers):
             searches = [partial(self.answer, *asked[n]) for n in numbers]
             return Lockstep(self.model, self.settings.window, searches).results()
 
-        return self.searches.run(range(len(asked)), lambda n: len(asked[n][0].texts), beside)
+        # A row of the shared cache takes a window, whatever is read into it.
+        return self.searches.run(sorted(range(len(asked)), key=lambda n: len(asked[n][0].texts)), lambda n: 1, beside)
 
     def search(self, prepared: Prepared, question: str, model: Llama | None = None) -> Search:
         """The search for a question, before it has visited a node. `model` is self.model, or one that shares it."""

@@ -49,7 +49,7 @@ class Row:
         self.arguments = arguments
         self.paused.release()
         self.go.acquire()
-        if self.lockstep.error:
+        if self.lockstep.failed:
             raise InputError("the pass has failed")
         return self.found
 
@@ -78,31 +78,27 @@ class Lockstep:
         self.searches = searches
         self.rows = [Row(self, place) for place in range(len(searches))]
         self.cache = None                                   # made by the first search
-        self.error = None                                   # of a pass; then all searches end
+        self.failed = False
 
     def results(self) -> list:
         """What search(model) returns for each search, or its InputError. An error of a pass is raised."""
         # Trap: a new thread would take all cores, and so round otherwise.
         with ThreadPoolExecutor(len(self.rows), "search", torch.set_num_threads, [torch.get_num_threads()]) as pool:
-            found = [pool.submit(row.run, search) for row, search in zip(self.rows, self.searches)]
-            for row in self.rows:
-                row.resume()
-            while wanted := {row.wants for row in self.rows} - {None}:
-                what = min(wanted)
-                rows = [row for row in self.rows if row.wants == what]
-                try:
-                    if not self.error:
-                        self.serve(rows, *what)
-                except BaseException as error:
-                    self.error = error
-                for row in rows:
+            try:
+                found = [pool.submit(row.run, search) for row, search in zip(self.rows, self.searches)]
+                for row in self.rows:
                     row.resume()
-
-        try:
-            if self.error:
-                raise self.error
-        finally:
-            self.error = None                               # or it would hold itself, and the cache, in memory
+                while wanted := {row.wants for row in self.rows} - {None}:
+                    what = min(wanted)
+                    rows = [row for row in self.rows if row.wants == what]
+                    self.serve(rows, *what)
+                    for row in rows:
+                        row.resume()
+            except BaseException:                           # of a pass, or an interruption: all searches end
+                self.failed = True
+                for row in self.rows:
+                    row.go.release(2)                       # one that has not begun waits twice
+                raise
         return [each.result() for each in found]
 
     def serve(self, rows: list[Row], what: int, limit: int):

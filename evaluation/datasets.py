@@ -147,8 +147,8 @@ def rows_of(path: Path, part: str) -> Iterator[tuple[int, dict]]:
 
 def rows_of_list(path: Path) -> Iterator[dict]:
     """Yield the rows of a JSON list, which is read no further than they are asked for; or Qasper's papers with ids."""
-    sign = re.compile(r"\s*([\[,\]])\s*")                    # before each row, and behind the last
-    decoder = json.JSONDecoder()
+    sign = re.compile(r"\s*(\[)\s*")                        # before the first row
+    decoder = json.JSONDecoder(parse_constant=int)          # int("NaN") is an error; NaN and Infinity are no JSON
     start = 0
     with reading(path, "not one JSON list of rows, or Qasper's object"), path.open(encoding="utf-8-sig") as file:
         text = file.read(1 << 20)
@@ -162,6 +162,8 @@ def rows_of_list(path: Path) -> Iterator[dict]:
                 if not before:
                     raise ValueError(f"a bracket or comma is missing before {text[start:start + 20]!r}")
                 if before[1] == "]":
+                    if text[before.end():] or file.read().strip():
+                        raise ValueError("there is more behind the list")
                     return
                 row, end = decoder.raw_decode(text, before.end())
             except ValueError:                              # not JSON, or only not yet: the text is cut in a row
@@ -173,6 +175,7 @@ def rows_of_list(path: Path) -> Iterator[dict]:
                 check(row, {}, f"{path}: a row")
                 yield row
                 start = end
+                sign = re.compile(r"\s*([,\]])\s*")         # before another, and behind the last
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------

@@ -25,8 +25,9 @@ def check(value, form, name: str):
     (form, ...) for the items of a list of this length.
     """
     kind = dict if isinstance(form, dict) else list if isinstance(form, list | tuple) else form
-    if not isinstance(value, kind) or isinstance(form, tuple) and len(value) != len(form):
-        wanted = f"{len(form)} items" if isinstance(form, tuple) else getattr(kind, "__name__", kind)
+    wrong = not isinstance(value, kind) or isinstance(value, bool) and kind is int
+    if wrong or isinstance(form, tuple) and len(value) != len(form):
+        wanted = f"list, with {len(form)} items" if isinstance(form, tuple) else getattr(kind, "__name__", kind)
         raise InputError(f"{name} is {value!r:.60}; it must be of type {wanted}")
 
     if isinstance(form, dict):

@@ -94,6 +94,11 @@ def ending_at(model, *eos) -> Llama:
     return Llama(replace(model.config, eos=eos), model.weights, model.tokenizer)
 
 
+def spent(model, since=(0, 0)) -> tuple[int, int]:
+    """FLOPs and tokens so far, less `since`, which an earlier call returned."""
+    return model.flops - since[0], model.tokens - since[1]
+
+
 # --- passes ---------------------------------------------------------------------------------------------------------
 
 def greedy(hf, prompt: list[int], limit: int, **options) -> list[int]:

@@ -1,6 +1,6 @@
 """Ring 4, generation: greedy replies are Hugging Face's, and each row of a batch replies as if it were alone."""
 import pytest
-from oracle import ending_at, greedy, relative, rounding
+from oracle import ending_at, greedy, relative, rounding, spent
 
 from llama import Cache, Llama, rows_together
 
@@ -47,7 +47,7 @@ def test_rows_of_different_lengths_are_independent(model, ids, spy, record):
     hidden, replies, a = reply(rows, model, record)
     slots = {given[-1] for given, _ in calls if given[1].shape[1] == 1}
     assert slots == {440 if record else None}, "a recorded step looks at all slots, another does not"
-    spent = model.spent()
+    before = spent(model)
     assert len(set(map(len, replies))) > 1, "all replies have the same length"
 
     for b, row in enumerate(rows):
@@ -56,4 +56,4 @@ def test_rows_of_different_lengths_are_independent(model, ids, spy, record):
 
         # The fused kernel sums a batch in another order than a row.
         assert relative(hidden[b], hidden_alone[0]) < rounding(model) and relative(a[b], a_alone) < rounding(model)
-    assert model.spent(spent) == spent
+    assert spent(model, before) == before

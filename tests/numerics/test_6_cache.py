@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import written_out
+from oracle import spent, written_out
 
 from llama import Cache
 
@@ -119,8 +119,8 @@ def test_a_full_cache_is_an_error(model, ids):
     """Ten tokens of the longest row fit. A token after them changes nothing, neither the cache nor what was spent."""
     cache = Cache(model, 2, 10)
     model.read(cache, [[("a", ids(10))], [("a", ids(2))]])
-    before = model.spent()
+    before = spent(model)
     with pytest.raises(ValueError, match="do not fit a cache of 10"):
         model.read(cache, [[("b", ids(1))]] * 2)
-    assert cache.lengths == [10, 2] and model.spent() == before
+    assert cache.lengths == [10, 2] and spent(model) == before
     assert cache.nodes == [{"a": (0, 10)}, {"a": (0, 2)}]

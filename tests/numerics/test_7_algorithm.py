@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_points import points
-from oracle import graph_of
+from oracle import graph_of, spent
 
 import pecan
 from core.files import InputError, attempt
@@ -216,20 +216,20 @@ def test_searches_side_by_side_equal_those_alone(tiny):
             chosen = Settings(**chosen, chunk=CHUNK, answer_tokens=rng.randint(1, 3), window=turn + room)
             searches.append(partial(answer, graph=graph, question=question, c=torch.tensor(c), settings=chosen))
 
-        spent = []
+        costs = []
         alone = []
         for search in searches:
-            before = model.spent()
+            before = spent(model)
             alone.append(attempt(search, model))
-            spent.append(model.spent(before))
+            costs.append(spent(model, before))
         one_by_one = len(passes)
-        before = model.spent()
+        before = spent(model)
         together = Lockstep(model, turn + room, searches).results()
 
         assert [*map(str, together)] == [*map(str, alone)], "all fields, those of the steps included"
-        assert model.spent(before) == tuple(map(sum, zip(*spent)))
+        assert spent(model, before) == tuple(map(sum, zip(*costs)))
         assert [(each.flops, each.tokens) for each in alone if isinstance(each, Answer)] == [
-            cost for each, cost in zip(alone, spent) if isinstance(each, Answer)]
+            cost for each, cost in zip(alone, costs) if isinstance(each, Answer)]
         assert sum(passes[one_by_one:]) == sum(passes[:one_by_one])
         met.update(each.end if isinstance(each, Answer) else "failed" for each in together if len(together) > 1)
 
