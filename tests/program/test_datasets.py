@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from runs import table, write_lines
 
 from core.files import InputError
-from evaluation.datasets import Dataset
+from evaluation.datasets import Dataset, rows_of_list
 from evaluation.layouts import is_page, without_tags
 
 # A row of each layout, by the name of a file that may hold it; behind it the data set's name, the passages, and the
@@ -140,6 +140,14 @@ def test_what_is_no_data_set(tmp_path, name, content, words):
         Dataset(tmp_path / name)
     with pytest.raises(InputError, match="nothing:test: there is no such file or folder"):
         Dataset(tmp_path / "nothing:test")
+
+
+@pytest.mark.parametrize("text", ["[{}] [{}]", "[{}] x", ",{}]", "[{}[{}", "[{},]", '[{"a": NaN}]', "[{}"])
+def test_a_file_of_rows_is_one_json_list(tmp_path, text):
+    """It is read piece by piece, and still whole."""
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match="x.json: not one JSON list"):
+        list(rows_of_list(tmp_path / "x.json"))
 
 
 def test_longbench_in_its_zip_file(tmp_path):
