@@ -231,11 +231,11 @@ def test_two_documents_may_have_a_question_of_the_same_id(tmp_path):
 def test_rows_of_one_text_are_one_document(tmp_path):
     """Reading stops at the first row of the document behind the limit."""
     path = write(tmp_path / "m.jsonl", *(LONGBENCH | {"_id": f"l{n}", "context": "more " * size}
-                                         for n, size in enumerate((4, 9, 4, 11, 20, 9))))
+                                         for n, size in enumerate((4, 9, 4, 11, 9, 20, 9))))
     dataset = Dataset(path, limit=3)
-    assert dataset.questions == [("l0", "l0"), ("l0", "l2"), ("l1", "l1"), ("l3", "l3")]
-    assert (dataset.report["documents"], dataset.report["questions"]) == (3, 4)
-    assert dataset.lengths(str.split) == {"average": 8, "least": 4, "most": 11, "documents": 3, "questions": 4}
+    assert dataset.questions == [("l0", "l0"), ("l0", "l2"), ("l1", "l1"), ("l1", "l4"), ("l3", "l3")]
+    assert (dataset.report["documents"], dataset.report["questions"]) == (3, 5)
+    assert dataset.lengths(str.split) == {"average": 8, "least": 4, "most": 11, "documents": 3, "questions": 5}
     path.write_bytes(path.read_bytes()[:-9])                      # what is behind them is not looked at
     assert Dataset(path, limit=3).questions == dataset.questions
 

@@ -231,9 +231,10 @@ def test_a_thought_is_no_reply(tmp_path, special):
 
     ids = cut + end + t.encode("\n\n* 東京")
     assert t.reply(ids) == "* 東京" and not t.thinking(ids)
-    point, = information_points(t, ids, torch.eye(len(ids)), 999, False)
+    points = information_points(t, ids, torch.eye(len(ids)), 999, False)
     before = len(ids) - len(t.encode("東京"))
-    assert point.text == "東京" and not any(point.e[:before]) and all(point.e[before:])
+    assert [point.text for point in points] == ["東京"]
+    assert not any(points[0].e[:before]) and all(points[0].e[before:])
 
 
 @pytest.mark.parametrize("said", ["The tag is </think>.", "It writes <think>a</think> first."])
