@@ -96,13 +96,14 @@ def reading(where, wanted: str = "cannot be read", remedy: str = ""):
 
 
 def parse_json(text: str | bytes, where, kind: type | None = None):
-    """The value in a JSON text. InputError, which begins with `where`, if it is not of this kind (None: any).
+    """The value in a JSON text, UTF-8 if it is bytes. InputError, which begins with `where`, if it is not of this kind
+    (None: any).
 
     We write again what we have read, so what could not be written is refused here: NaN, infinite numbers, and halves of
     a character (lone surrogates).
     """
     with reading(where, "not valid JSON"):
-        value = json.loads(text)
+        value = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         if not isinstance(value, kind or object):
             raise InputError(f"{where}: holds a {type(value).__name__}, not a {kind.__name__}")

@@ -104,6 +104,8 @@ class Dataset:
             try:
                 check(row, layout.form, "the row")
                 document = layout.document(row)
+                if layout.name == "LongBench" and self.name in TASKS.values() and task_of(row["dataset"]) != self.name:
+                    raise InputError(f"the row is of {row['dataset']}, and the file of {self.name}")
             except ValueError as error:                     # an InputError, or half a character
                 raise InputError(f"{self.path}, row {number}: {one_line(error)}") from None
             yield f"{self.path}, row {number}", document
@@ -139,7 +141,7 @@ def rows_of(path: Path, part: str) -> Iterator[tuple[int, dict]]:
     With `part`, the file is LongBench's zip file, and data/PART.jsonl in it is read.
     """
     if part or path.suffix == ".zip":
-        task_of(part)
+        task_of(part, f"{path}:TASK")
         with reading(path, "not LongBench's zip file"):
             path = zipfile.Path(path, f"data/{part}.jsonl")
     return enumerate(rows_of_list(path), 1) if path.suffix == ".json" else json_lines(path)

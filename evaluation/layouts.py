@@ -162,11 +162,11 @@ TASKS = {"narrativeqa": "NarrativeQA", "qasper": "Qasper", "hotpotqa": "HotpotQA
 OF_PASSAGES = "HotpotQA", "MuSiQue", "2WikiMultihopQA"
 
 
-def task_of(name: str) -> str:
+def task_of(name: str, where: str = "the row") -> str:
     """The data set of a task; InputError for a task that is not read."""
     dataset = TASKS.get(name.removesuffix("_e"))
     if not dataset:
-        raise InputError(f"LongBench's {name!r:.60} is not read, only {', '.join(TASKS)}")
+        raise InputError(f"{where}: LongBench's {name!r:.60} is not read, only {', '.join(TASKS)}")
     return dataset
 
 
