@@ -184,10 +184,9 @@ def test_narrativeqa(tmp_path):
     assert Dataset(f"{folder}:train").questions == [("b", "b-6")]
     with pytest.raises(InputError, match="NarrativeQA has no set 'dev'"):
         Dataset(f"{folder}:dev")
-    for wrong in ("document_id,question\nd,Who?\n", f"{head}c,test,Who, then?,Ann,Ann Lee,x\n"):     # without quotes
-        path.write_text(wrong)
-        with pytest.raises(InputError, match="qaps.csv, row 2: document_id, set, "):
-            Dataset(folder)
+    path.write_text(f"{head}c,test,Who, then?,Ann,Ann Lee,x\n")            # a comma without quotes
+    with pytest.raises(InputError, match="qaps.csv, row 2: document_id, set, "):
+        Dataset(folder)
 
 
 SCRIPT = "if (window!= top)\ntop.location.href=location.href\n"     # IMSDb's, against frames
