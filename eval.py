@@ -105,17 +105,21 @@ def output(args: argparse.Namespace, numbers: dict, *texts: str):
 
 
 def score_files(args: argparse.Namespace):
-    """Print the metrics of prediction files, ours or LongBench's, and what is different from the first of them."""
+    """Print the metrics of prediction files, ours or LongBench's. Of two of ours, also those of the questions that both
+    have, and how their setups differ.
+    """
     files = {path: metrics.read_predictions(path) for path in args.score}
     scores = {path: metrics.scores(rows) for path, rows in files.items()}
     columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
-    texts = [tables.as_text("", ["predictions", *columns], [[path, *tables.cells(scores[path], columns)]
-                                                            for path in scores])]
-    first, *others = files
-    for path in others:
-        scores[path]["beside the first"] = metrics.side_by_side(files[path], files[first])
-        scores[path]["setup"] = setup_differences(first, path)
-        texts += tables.beside(path, first, scores[path])
+    rows = [[path, *tables.cells(found, columns)] for path, found in scores.items()]
+    texts = [tables.as_text("", ["predictions", *columns], rows)]
+    if len(files) == 2 and (pairs := metrics.shared(*files.values())):
+        first, second = map(list, zip(*pairs))
+        both = dict(zip(files, (metrics.summary(first), metrics.summary(second, first))))
+        columns = ["F1", "nodes", "FLOPs/query", "n", "F1 - first row"]
+        rows = [[path, *tables.cells(run, columns)] for path, run in both.items()]
+        scores |= {"both": both, "setup": setup_differences(*files)}
+        texts += ["", tables.as_text("", ["questions of both", *columns], rows), "", *scores["setup"]]
     output(args, scores, *texts)
 
 

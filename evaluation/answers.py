@@ -5,11 +5,12 @@ goes on where it stopped. Process 0 writes OUTPUT/DATASET/METHOD.jsonl, process 
 reads METHOD.jsonl reads them all. METHOD.setup.json says by which models, settings and code they were made.
 """
 import re
+from difflib import ndiff
 from pathlib import Path
 
 from core.code import VERSION, commit
 from core.disk import beside, read_rows, sealed, unsealed, write_row
-from core.files import InputError, read_if_there, read_json, reading, write_json
+from core.files import InputError, read_json, reading, write_json
 from data import Answer, Document, Prepared, Question
 
 OPTIONS = ("options", "gold")                               # of a question with options: the fields of its row
@@ -78,16 +79,11 @@ def about(document: Document, question: Question) -> dict:
             "answers": question.answers, **{name: question.extra.get(name) for name in OPTIONS}}
 
 
-def setup_differences(path: str, other: str) -> dict[str, list]:
-    """Name -> [value of the first, of the second], of what differs between the setups of two files of answers."""
-    def flat(setup: dict, above: str = ""):
-        for name, value in setup.items():
-            yield from flat(value, f"{above}{name}.") if isinstance(value, dict) else [(f"{above}{name}", value)]
-
-    first, second = (dict(flat(read_if_there(Path(file).with_suffix(".setup.json")))) for file in (path, other))
-    names = dict.fromkeys([*first, *second])
-    return {name: [first.get(name), second.get(name)] for name in names
-            if name != "seal" and first.get(name) != second.get(name)}
+def setup_differences(*paths: str) -> list[str]:
+    """The lines by which the setups of two files of answers differ: "-" is before those of the first file."""
+    files = [Path(path).with_suffix(".setup.json") for path in paths]
+    texts = [file.read_text(encoding="utf-8").splitlines() if file.exists() else [] for file in files]
+    return [line for line in ndiff(*texts) if line[0] in "+-" and '"seal"' not in line]
 
 
 def claim(path: Path, setup: dict) -> dict:

@@ -139,18 +139,13 @@ def difference(rows: list[dict], others: list[dict]) -> dict | None:
     return {"f1": mean(differences), "interval": interval(differences)} if differences else None
 
 
-def side_by_side(rows: list[dict], others: list[dict]) -> dict:
-    """`rows` beside `others`, whoever made them, on the questions that both have: the same in all of ABOUT.
+def shared(rows: list[dict], others: list[dict]) -> list[tuple[dict, dict]]:
+    """The rows of both about the same question: its id and words, its document and gold answers are equal."""
+    def question_of(row):
+        return str([row.get(name) for name in ABOUT])
 
-    n, and if there are any: the difference, and the means of both for nodes and FLOPs.
-    """
-    theirs = {str([row.get(name) for name in ABOUT]): row for row in others if "hash" in row}
-    pairs = [(row, theirs[key]) for row in rows if (key := str([row.get(name) for name in ABOUT])) in theirs]
-    if not pairs:
-        return {"n": 0}
-    both = [*map(list, zip(*pairs))]
-    return {"n": len(pairs), "difference": difference(*both)} | {
-        name: [mean([row[name] for row in some]) for some in both] for name in ("nodes", "flops")}
+    theirs = {question_of(row): row for row in others if "hash" in row}                    # not LongBench's
+    return [(row, theirs[question_of(row)]) for row in rows if question_of(row) in theirs]
 
 
 def scores(rows: list[dict]) -> dict:

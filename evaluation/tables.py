@@ -77,18 +77,6 @@ def as_text(title: str, header: list[str], rows: list[list[str]]) -> str:
     return "\n".join([title, *lines] if title else lines)
 
 
-def beside(path: str, first: str, found: dict) -> list[str]:
-    """The lines that set a file of answers beside the first one (metrics.side_by_side, answers.setup_differences)."""
-    both = found["beside the first"]
-    lines = [f"\n{path} minus {first}: no question in common"]
-    if both["n"]:
-        nodes, flops = ([form(value) for value in reversed(both[name])]
-                        for name, form in (("nodes", "{:.1f}".format), ("flops", quantity)))
-        lines = [f"\n{path} minus {first}, on the {both['n']} questions that both have: F1 {difference(both)}, "
-                 f"nodes {' -> '.join(nodes)}, FLOPs {' -> '.join(flops)}"]
-    return lines + [f"  {name}: {old} -> {new}" for name, (old, new) in found["setup"].items()]
-
-
 # --- the tables -----------------------------------------------------------------------------------------------------
 
 def tables_of(table: str | None, results: dict) -> list[str]:

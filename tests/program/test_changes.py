@@ -72,3 +72,16 @@ def test_a_compared_method_belongs_to_its_code_too(program, tmp_path):
     run(folder, "b", "--method", "bm25")
     replaced(folder, "pecan.py", "as concisely as", "as briefly as")
     assert "holds answers of another code" in run(folder, "b", "--method", "bm25", code=2).stderr
+
+
+@pytest.mark.slow
+def test_what_no_number_depends_on_refuses_nothing(program, tmp_path):
+    """A comment, the heading of a section, a new file, a change of a table. A change of the search keeps the graphs."""
+    folder = shutil.copytree(program, tmp_path / "p")
+    replaced(folder, "pecan.py", "# --- the conversation", "# A comment\n\n# --- another heading")
+    replaced(folder, "evaluation/tables.py", 'NOT_RUN = "not run"', 'NOT_RUN = "missing"')
+    replaced(folder, "core/files.py", "# --- memory", "# --- out of memory")
+    (folder / "pecan2.py").write_text("from pecan import *\n")
+    assert "7 of 7 answers, 1 of 1 graphs found" in run(folder, "old").stderr
+    replaced(folder, "pecan.py", "return best[:1]", "return best[1:2]")
+    assert "0 of 7 answers, 1 of 1 graphs found" in run(folder, "new", "--graphs", "old/graphs").stderr

@@ -198,10 +198,6 @@ def test_a_variant_is_planned_as_pecan_is(tmp_path):
 
 # --- two runs, one folder -------------------------------------------------------------------------------------------
 
-def side_by_side(*files):
-    return json.loads(run("--score", *files, "--json").stdout)[str(files[-1])]
-
-
 def test_two_runs_side_by_side(tmp_path):
     """Only the questions that both have count: the same id, words, document and gold answers. The difference is that of
     a table with both; settings and arguments that differ are named."""
@@ -210,18 +206,18 @@ def test_two_runs_side_by_side(tmp_path):
     table = json.loads((tmp_path / "a" / "results-pecan,falling-limit-2.json").read_text())["data"]["embedded"]["runs"]
     pecan, falling, patience = (tmp_path / folder / "embedded" / f"{name}.jsonl" for folder, name in
                                 (("a", "pecan"), ("a", "falling"), ("b", "pecan")))
-    found = side_by_side(pecan, falling)
-    assert found["beside the first"] == {
-        "n": 14, "difference": table["falling"]["difference"],
-        **{name: [table[row][name] for row in ("falling", "pecan")] for name in ("nodes", "flops")}}
-    assert {*found["setup"]} == {"code", "parts.stages.search"}
+    found = json.loads(run("--score", pecan, falling, "--json").stdout)
+    for name in ("n", "f1", "nodes", "flops", "difference"):
+        assert found["both"][str(falling)][name] == table["falling"][name]
+    assert {line.split('"')[1] for line in found["setup"] if '":' in line} == {"code", "search", "times"}
 
     rows = [*read_rows(patience)]
     for row, name in zip(rows, ("id", "question", "document", "hash", "answers")):
         row[name] = ["other"]
-    found = side_by_side(pecan, write_lines(patience, rows))
-    assert found["beside the first"]["n"] == 2 and found["setup"]["patience"] == [1, 2]
-    assert "no question in common" in run("--score", pecan, write_lines(tmp_path / "c.jsonl", rows[:5])).stdout
+    found = json.loads(run("--score", pecan, write_lines(patience, rows), "--json").stdout)
+    assert found["both"][str(patience)]["n"] == 2
+    assert {'-  "patience": 1,', '+  "patience": 2,'} <= {*found["setup"]}
+    assert "questions of both" not in run("--score", pecan, write_lines(tmp_path / "c.jsonl", rows[:5])).stdout
 
 
 def test_a_command_overwrites_no_results_of_another(tmp_path):
