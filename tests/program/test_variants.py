@@ -45,6 +45,9 @@ def halved(model, document, settings):
 def squared(model, document, settings):
     return weighted(model, document, settings, [1, .1])
 
+def by_default(model, document, settings, by=(1, .5)):
+    return weighted(model, document, settings, by)
+
 def with_helper(model, document, settings):
     return weighted(model, document, settings, helper.FACTORS)
 
@@ -89,6 +92,7 @@ SEARCH = 'Row("mine", "mine", search={})'.format
 CHANGES = {
     "another function of the file": (BUILD("halved"), BUILD("squared"), 0),
     "another argument": (BUILD("partial(weighted, by=(1, .5))"), BUILD("partial(weighted, by=(1, .1))"), 0),
+    "another default": (BUILD("by_default"), BUILD("by_default") + "\nby_default.__defaults__ = (1, .1),", 0),
     "another object": (BUILD("partial(weighted, by=By([1, .5]))"), BUILD("partial(weighted, by=By([1, .1]))"), 0),
     "another closure": (BUILD("(lambda by: lambda *a: weighted(*a, by=by))([1, .5])"),
                         BUILD("(lambda by: lambda *a: weighted(*a, by=by))([1, .1])"), 0),
