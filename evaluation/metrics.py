@@ -7,6 +7,7 @@ import re
 import string
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def accuracy(rows: list[dict]) -> dict:
     """The percentage of rows whose prediction names the gold option; {} if no row has options and `gold`."""
     right = [100.0 * (option_of(row["prediction"], list(map(str, row["options"]))) == row["gold"]) for row in rows
              if None not in map(row.get, OPTIONS)]
-    return {"accuracy": mean(right)} if right else {}
+    return {"accuracy": fmean(right)} if right else {}
 
 
 # --- ROUGE-L --------------------------------------------------------------------------------------------------------
@@ -111,10 +112,6 @@ def common_words(x: list[str], y: list[str]) -> int:
 
 # --- all of them ----------------------------------------------------------------------------------------------------
 
-def mean(values: list) -> float:
-    return sum(values) / len(values)
-
-
 def interval(values: list[float]) -> list[float]:
     """The 95 % bootstrap interval of a mean, [low, high].
 
@@ -126,7 +123,14 @@ def interval(values: list[float]) -> list[float]:
 
 
 def with_interval(name: str, values: list[float]) -> dict:
-    return {name: mean(values), f"{name}_interval": interval(values)}
+    return {name: fmean(values), f"{name}_interval": interval(values)}
+
+
+def f1_of(row: dict) -> float:
+    """The F1 of a row in percent, which the row keeps."""
+    if "f1" not in row:
+        row["f1"] = 100 * f1(row["prediction"], row["answers"])
+    return row["f1"]
 
 
 def difference(rows: list[dict], others: list[dict]) -> dict | None:
@@ -134,9 +138,9 @@ def difference(rows: list[dict], others: list[dict]) -> dict | None:
 
     The difference is taken on each question that both have answered, so a hard question affects both alike.
     """
-    ours, theirs = ({key_of(row): f1(row["prediction"], row["answers"]) for row in of} for of in (rows, others))
-    differences = [100 * (ours[key] - theirs[key]) for key in ours if key in theirs]
-    return {"f1": mean(differences), "interval": interval(differences)} if differences else None
+    ours, theirs = ({key_of(row): f1_of(row) for row in of} for of in (rows, others))
+    differences = [ours[key] - theirs[key] for key in ours if key in theirs]
+    return {"f1": fmean(differences), "interval": interval(differences)} if differences else None
 
 
 def shared(rows: list[dict], others: list[dict]) -> list[tuple[dict, dict]]:
@@ -153,8 +157,8 @@ def scores(rows: list[dict]) -> dict:
 
     n; f1, em (exact match) and rouge_l, each with its interval; accuracy, if there are options.
     """
-    found = {"n": len(rows)}
-    for name, metric in (("f1", f1), ("em", exact_match), ("rouge_l", rouge_l)):
+    found = {"n": len(rows)} | with_interval("f1", [f1_of(row) for row in rows])
+    for name, metric in (("em", exact_match), ("rouge_l", rouge_l)):
         found |= with_interval(name, [100 * metric(row["prediction"], row["answers"]) for row in rows])
     return found | accuracy(rows)
 
