@@ -47,7 +47,7 @@ def identity_of(**parts) -> dict:
     code = {}
     try:
         names = {name: named(part, code) for name, part in parts.items()}
-    except InputError as error:
+    except ValueError as error:                             # or a closure that is still empty
         remark(str(error))
         return {"code": None}
     return {"code": hash_of({name: made_of for name, (_, made_of) in code.items()})} | names
@@ -96,7 +96,8 @@ def named(value, code: dict):
     with contextlib.suppress(TypeError, RecursionError):
         if not isinstance(value, torch.Tensor) and not hasattr(value, "fingerprint"):
             reduce = copyreg.dispatch_table.get(kind)
-            return named(reduce(value) if reduce else value.__reduce_ex__(4), code)
+            of = getattr(value, "__self__", kind)           # both math and torch have a floor
+            return named([of, reduce(value) if reduce else value.__reduce_ex__(4)], code)
     raise InputError(f"{value!r:.99}: nothing tells it from others like it, so nothing is kept on disk; let its class "
                      "define `fingerprint`, or take plain values, dataclasses, functions and classes")
 

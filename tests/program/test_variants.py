@@ -5,16 +5,25 @@ alone. `mine.py` is the file of a user's variant, `helper.py` a file that it imp
 """
 import importlib
 import json
+import math
+import re
 import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, call
 
+import numpy
 import pytest
 import torch
 from runs import run, write_lines
 
 import pecan
+from core.code import identity_of
 from core.disk import read_kept, read_rows
+from core.files import Rule
+from core.settings import Settings
 from data import EMBEDDED
 from evaluation import methods, models
 from evaluation.methods import METHODS
@@ -32,7 +41,7 @@ from pecan import Pecan, Search, build, summarise
 def weighted(model, document, settings, by):
     graph = yield from build(model, document, settings)
     by = getattr(by, "factors", by)
-    graph.edges = [(i, j, e * by[j % len(by)]) for i, j, e in graph.edges]
+    graph.edges = [(i, j, e * float(by[j % len(by)])) for i, j, e in graph.edges]
     return graph
 
 @dataclass
@@ -106,6 +115,15 @@ CHANGES = {
     "a replaced function": (SEARCH("Search"), SEARCH("Search") + "\npecan.relevance = lambda to_query, position: 1", 1),
     "a replaced function of stage 1": (SEARCH("Search"), SEARCH("Search") + "\npecan.share = lambda x: x", 0),
 }
+
+
+def test_what_differs_has_other_names():
+    values = [None, 1, 1.0, True, "1", math.inf, math.floor, torch.floor, numpy.floor, len, [].append, [1].append,
+              (1, 2), {1}, {1: 2}, Path("a"), "a", re.compile("a"), re.compile("a", re.I), partial(max, 1),
+              partial(max, 2), torch.float32, "float32", Counter("a"), Counter("aa"), Rule((int,), "1"), Rule((int,), "2"),
+              lambda: 1, lambda: 2, Settings(), Settings(chunk=9)]
+    assert len({repr(identity_of(value=value)) for value in values}) == len(values)
+    assert identity_of(value={"b", "a"}) == identity_of(value={"a", "b"})
 
 
 @pytest.fixture
