@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 from dis import get_instructions
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +27,7 @@ from core.files import InputError, hash_of, remark
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
+HELD = "__wrapped__", "func", "args", "keywords", "fget", "fset"           # by partial, property and their like
 COMPILED = ("co_code co_consts co_names co_varnames co_freevars co_cellvars co_exceptiontable co_argcount "
             "co_posonlyargcount co_kwonlyargcount co_flags").split()
 
@@ -76,8 +77,9 @@ def named(value, code: dict):
         return value.__name__
     if kind is CodeType:
         return read(value)[0]
-    if kind in (property, cached_property, staticmethod, classmethod, type(installed)):
-        return named([kind, [getattr(value, name, None) for name in ("__wrapped__", "func", "fget", "fset")]], code)
+    if kind in (partial, property, cached_property, staticmethod, classmethod, type(installed)):
+        held = [getattr(value, name) for name in HELD if hasattr(value, name)]
+        return named([kind, *held], code)
 
     if isinstance(value, (type, FunctionType)):
         name = f"{value.__module__}.{value.__qualname__}"
