@@ -11,6 +11,7 @@ from statistics import fmean
 
 import numpy as np
 
+from core.disk import unsealed
 from core.files import TEXT, TEXTS, InputError, check_values
 from data import json_lines
 from evaluation.answers import ABOUT, OPTIONS, answer_files, key_of
@@ -214,7 +215,9 @@ def read_predictions(path: str | Path) -> list[dict]:
     lines = [(file, *line) for file in answer_files(path) or [Path(path)] for line in json_lines(file)]
     for file, number, row in lines:
         if "pred" in row:
-            task_of(task)
+            task_of(task, f"{path}:TASK")
+        if "seal" in row:
+            row = unsealed(row, f"{file}, line {number}")
         row, where = {"prediction": row.get("pred")} | row, f"{file}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{where}not a prediction with its answers: ")
         if None not in map(row.get, OPTIONS):
