@@ -249,7 +249,7 @@ def bullets(text: str, complete: bool = True) -> list[list[tuple[int, int]]]:
 
 
 def of_table_a1(line: str) -> bool:
-    """Whether the words of a line follow each other in Table A1, too, as in "Summary points:". So do no words."""
+    """Whether the words of a line follow each other in Table A1, as in "Summary points:", or it has no words."""
     def words(text):
         return " ".join(["", *re.findall(r"\w+", text.casefold()), ""])
 

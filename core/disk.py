@@ -5,8 +5,8 @@
     GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder and its code
 
 Each file, or its name, says what it is of and by which code it was made. Each holds a hash of itself, so a file that
-was damaged or changed is noticed before a wrong number comes out of it. Files hold plain values; pecan.Graph gives them
-their meaning.
+was damaged or changed is noticed before a wrong number comes out of it. A last line that a kill has torn is dropped
+(`read_rows`). Files hold plain values; pecan.Graph gives them their meaning.
 """
 import contextlib
 import hashlib

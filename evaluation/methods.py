@@ -161,7 +161,7 @@ class Run(NamedTuple):
 def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
     """The runs of a command line's rows, PECAN's first, because others are compared with it.
 
-    InputError for a wrong checkpoint or setting: it is found now, not after hours.
+    InputError for a wrong checkpoint, or a setting out of its range: it is found now, not after hours.
     """
     for checkpoint in (args.encoder, args.scorer, *(args.dragon or ())):
         if checkpoint:

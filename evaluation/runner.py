@@ -105,7 +105,7 @@ def answers_of(method: Method, left: list[tuple[Document, list[Question]]], path
         files = [paths[document.id] for document in documents]
         for n, prepared in enumerate(method.prepare_all(documents, files, progress)):
             if isinstance(prepared, InputError):
-                error = InputError(f"document {documents[n].id}, questions left {len(questions[n])}: {prepared}")
+                error = InputError(f"document {documents[n].id}, its questions ({len(questions[n])}): {prepared}")
                 yield from ((documents[n], question, None, error) for question in questions[n])
             else:
                 asked += [(documents[n], question, prepared) for question in questions[n]]

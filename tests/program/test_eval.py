@@ -116,7 +116,7 @@ def test_a_damaged_answer_graph_and_reply_are_refused_by_name(go, undisturbed, t
     done = go(code=1)
     assert f"BM25 Top-5 on embedded: {bm25}, line 5: has changed since it was written" in done.stderr
     for damaged in (graph, f"{reply}, line 1"):
-        assert re.search(f"PECAN on embedded: document .*, questions left 4: {damaged}: has changed", done.stderr)
+        assert re.search(f"PECAN on embedded: document .*, its questions \\(4\\): {damaged}: has changed", done.stderr)
     assert len([*read_rows(folder / "embedded" / "pecan.jsonl")]) == 4 and done.stderr.count("not answered") == 3
 
 
