@@ -95,42 +95,31 @@ def test_the_graph_stays_acyclic(relations):
 
 # --- the method -----------------------------------------------------------------------------------------------------
 
-def test_questions_with_options(tiny):
+@pytest.mark.parametrize("question, chunks, kind, most", [
+    ("Which (A) castle?", 3, "", 3), ("Which castle?\n(A) Casa Loma\n(B) Prague", 7, "multiple choice ", 5)])
+def test_questions_with_options(tiny, question, chunks, kind, most):
     """With options, chunks have 600 tokens, the prompt says "multiple choice", and five pages may be read again."""
     method = JERR(tiny, Settings(window=100_000, chunk=9))
-    for question, chunks, most in (("Which (A) castle?", 3, 3), ("Which castle?\n(A) Casa Loma\n(B) Prague", 7, 5)):
-        script = Script(method, *["road castle.\nPage [1, 0, 2, 3, 4, 5]"] * 99)
-        prepared = method.prepare(Document("x", ["castle road." + " road" * 14] * 7, [Question("q", question, ["a"])]))
-        answer = method.answer(prepared, question)
-        assert prepared.graph["nodes"][0]["text"].endswith("road castle."), "a sentence about a node has all its words"
-        assert (len(prepared.texts), answer.nodes) == (chunks, [1, 0, 2, 3, 4][:most])
-        assert ("a multiple choice question related" in script.heard[-1]) == (most == 5)
-        assert f"1 to {most} page(s)" in script.heard[-1] and script.heard[-1].endswith(question)
+    script = Script(method, *["castle.\nPage [1, 0, 2, 3, 4, 5]"] * 99)
+    prepared = method.prepare(Document("x", ["castle road." + " road" * 14] * 7, [Question("q", question, ["a"])]))
+    assert (len(prepared.texts), method.answer(prepared, question).nodes) == (chunks, [1, 0, 2, 3, 4][:most])
+    assert f"a {kind}question related" in script.heard[-1] and f"1 to {most} page(s)" in script.heard[-1]
 
 
 # The room in tokens, the pages that the model names, what the reader gets, and the chunks among it.
-ROOMS = json.loads("""[
-    [8,  [],        "s0 s1 s2 s3",          []],
-    [8,  [3, 1, 0], "s0 c1 c1 s2 c3 c3",    [3, 1]],
-    [6,  [3],       "s0 s2 c3 c3",          [3]],
-    [2,  [1],       "s2",                   []],
-    [10, [3, 1, 0], "c0 c0 c1 c1 s2 c3 c3", [3, 1, 0]]]""")
-
-
-@pytest.mark.parametrize("room, pages, lines, nodes", ROOMS)
-def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, spy, room, pages, lines, nodes):
+@pytest.mark.parametrize("room, pages, lines, nodes", [
+    (8, [], "s0 s1 s2 s3", []), (8, [3, 1, 0], "s0 c1 c1 s2 c3 c3", [3, 1]), (2, [1], "s2", []),
+    (10, [3, 1, 0], "c0 c0 c1 c1 s2 c3 c3", [3, 1, 0])])
+def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, lines, nodes):
     """Synopses get half of the window, those of chunks with result nodes (2 and 3) first. Chunks get the rest, in the
     order in which the model named them. A chunk that does not fit keeps its synopsis. A word is a token here."""
     monkeypatch.setattr(common, "line_ids", lambda tokenizer, text: text.split())
-    monkeypatch.setattr(jerr, "ROUNDS", 5)
-    rounds = spy("round", TreeSearch)
     method = JERR(tiny, settings)
     method.room = lambda question: room
     method.ask = lambda *_: [["castle"]]
     method.look_up = lambda *_: pages
     method.reading = lambda question, lines, *about: Reading(" ".join(lines), *about)
     reading = method.read(Prepared([f"c{n} c{n}" for n in range(4)], graph={
-        "synopses": [f"s{n}" for n in range(4)], "edges": [],
-        "nodes": [{"name": "castle", "chunks": [n], "text": "castle"} for n in (3, 2)]}), "Q?")
-    assert len(rounds) == 20, "10 for each node"
-    assert (reading.prompt, reading.nodes, reading.cut) == (lines, nodes, room < 8 or nodes != pages)
+        "synopses": ["s0", "s1", "s2", "s3"], "edges": [],
+        "nodes": [{"name": "", "chunks": [n], "text": "castle"} for n in (3, 2)]}), "Q?")
+    assert reading == (lines, nodes, room < 8 or nodes != pages)

@@ -1,4 +1,4 @@
-"""MKRAG: pruning, retrieval against numpy, its two rounds.
+"""MKRAG: pruning, retrieval by hand, its two rounds.
 
 A whole conversation, with all grains of pairs, for entities with 1 to 4 items, is in test_story.py; replies are in
 test_replies.py.
@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from speaker import Script
@@ -33,27 +32,25 @@ def test_pruning(method):
     Names that are equal in lower case are joined. A repeated item counts once, and so does a repeated pair.
     """
     names = "Danko Jones", "Paris", "Seine", "Villager"
-    found = {name: {"Events": [name]} for name in names} | {"danko jones": {"Events": ["Danko Jones"]}}
+    found = {name: {"Events": [name.title()]} for name in (*names, "danko jones")}
     pairs = [f"Question: q{n}?\nAnswer: a{n}\nQuestion: Q0?\nAnswer: A0" for n in range(3)]
     script = Script(method, json.dumps(found), "Danko Jones | 0.7\nParis | 0.5", "Villager | 0.3", *pairs)
     prepared = method.prepare(Document("x", ["text"]))
-    assert list(map(str.lower, prepared.texts)) == [f"q{n}? a{n}" for n in range(3)] and not script.replies
-    assert script.heard[1:3] == [f"{mkrag.WEIGH}{names}" for names in ("Danko Jones\nParis\nSeine", "Villager")]
-    assert [name for name in names for text in script.heard[3:] if f"{name} | {name}" in text] == list(names[:3])
+    assert [text.lower() for text in prepared.texts] == ["q0? a0", "q1? a1", "q2? a2"] and not script.replies
+    assert script.heard[1:3] == [f"{mkrag.WEIGH}Danko Jones\nParis\nSeine", f"{mkrag.WEIGH}Villager"]
+    for name, prompt in zip(names, script.heard[3:]):
+        assert prompt.count(f"{name} | {name}") == 1
     assert prepared.flops == method.encoder.flops > 0, "the script costs nothing"
 
 
 # --- retrieval and loop ---------------------------------------------------------------------------------------------
 
-def test_retrieval_equals_numpy(method):
-    """Retrieval takes the 20 closest pairs, ties to the lower id, and of these the 5 that the re-ranker prefers."""
-    scores = np.random.default_rng(0).permutation(np.arange(24) // 2 * 2.0)           # each score twice
-    method.encoder = SimpleNamespace(encode=lambda texts: torch.tensor([[.5]]))
-    prepared = Prepared([str(i) for i in range(24)], index=torch.tensor(scores)[:, None])
-    closest = np.argsort(-scores, kind="stable")[:20].tolist()
-    sure = {i: n // 3 for n, i in enumerate(closest)}
-    method.p_yes = lambda query, texts: [sure[int(text)] for text in texts]
-    assert method.retrieve(prepared, "q") == sorted(closest, key=lambda i: (-sure[i], i))[:5]
+def test_the_best_five_of_the_closest_twenty(method):
+    """Vectors of two neighbours are equal, as are their p_yes, which prefer distant pairs; ties go to the lower id."""
+    method.encoder = SimpleNamespace(encode=lambda texts: torch.ones(1, 1))
+    method.p_yes = lambda query, texts: [-((int(text) + 1) // 2) for text in texts]
+    index = torch.arange(1, 25)[:, None] // 2
+    assert method.retrieve(Prepared(list(map(str, range(24))), index=index.float()), "q") == [3, 5, 6, 7, 8]
 
 
 def test_the_reranker_is_pecans_check(tiny, method, settings):
@@ -71,21 +68,19 @@ def test_the_reranker_is_pecans_check(tiny, method, settings):
 QUESTIONS = ["Who performed Never Too Loud?", "Which castle is there?", "From which city is Danko Jones?"]
 
 
-@pytest.mark.parametrize("replies, read, refused", [
+@pytest.mark.parametrize("replies, read", [
     # an answer; two rewritten questions; neither; an essay
-    ((QUESTIONS[0], "Answer: Marie Curie"), [0, 1], 0),
-    ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[1]}\nRewriteQ: {QUESTIONS[2]}"), [0, 1, 2], 0),
-    ((QUESTIONS[0], *["Casa Loma"] * 2), [0, 1], 2),
-    ((*["an essay."] * 2, "Answer: x"), [2, 0], 2)])
-def test_two_rounds(method, monkeypatch, replies, read, refused):
+    ((QUESTIONS[0], "Answer: Marie Curie"), [0, 1]),
+    ((QUESTIONS[0], f"RewriteQ: {QUESTIONS[1]}\nRewriteQ: {QUESTIONS[2]}"), [0, 1, 2]),
+    ((QUESTIONS[0], "Casa Loma", "Casa Loma"), [0, 1]),
+    (("an essay.", "an essay.", "Answer: x"), [2, 0])])
+def test_two_rounds(method, monkeypatch, replies, read):
     """Each of three pairs is near one question; the last one is asked. A query finds its pair and one more; no pair is
-    read twice. The model is asked once whether it can answer. The example's answer counts if it is known."""
+    read twice. The model is asked once whether it can answer."""
     monkeypatch.setattr(mkrag, "RERANKED", 2)
     method.encoder = SimpleNamespace(encode=lambda texts: torch.eye(3)[list(map(QUESTIONS.index, texts))])
     method.p_yes = lambda query, texts: [query in text for text in texts]
     script = Script(method, *replies)
-    pairs = [(q, "Marie Curie") for q in QUESTIONS]
+    pairs = [(each, "x") for each in QUESTIONS]
     prepared = Prepared(list(map(" ".join, pairs)), graph=pairs, index=torch.eye(3))
-    answer = method.answer(prepared, QUESTIONS[2])
-    assert (answer.nodes, answer.counts["calls"], answer.counts["refused"]) == (read, len(replies), refused)
-    assert not script.replies
+    assert method.answer(prepared, QUESTIONS[2]).nodes == read and not script.replies

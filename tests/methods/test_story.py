@@ -14,6 +14,7 @@ from baselines.agent import Talk, form_of
 from baselines.common import Reading
 from baselines.graphreader import GraphReader
 from baselines.jerr import JERR
+from baselines.memwalker import MeMWalker
 from baselines.mkrag import MKRAG
 from core.settings import Settings
 from data import Document
@@ -31,11 +32,6 @@ STORY = Document("story", [
     "constructed from 1911 to 1914 as a residence for financier Sir Henry Pellatt."])
 
 
-def settings(chunk: int) -> Settings:
-    """Windows are large, since the embedded model has many tokens for words it never saw."""
-    return Settings(chunk=chunk, window=100_000)
-
-
 def mkrag(model, settings) -> MKRAG:
     """MKRAG with the number of shared words in place of p_yes, because the model knows none of these words."""
     method = MKRAG(model, TokenMean(model), settings)
@@ -43,30 +39,24 @@ def mkrag(model, settings) -> MKRAG:
     return method
 
 
-SYSTEMS = {"graphreader": (GraphReader, 6), "mkrag": (mkrag, 24), "jerr": (JERR, 6)}          # chunks are the passages
+# Chunks are the passages.
+@pytest.mark.parametrize("name, make, chunk", [("graphreader", GraphReader, 6), ("mkrag", mkrag, 24), ("jerr", JERR, 6),
+                                               ("memwalker", MeMWalker, 12)])
+def test_the_story(tiny, name, make, chunk, monkeypatch):
+    """The prompts that lead to the replies of the conversation, and the text that the reader gets.
 
-
-def conversation(model, name: str, told: str, monkeypatch) -> str:
-    """The prompts that lead to the replies in `told`, these replies, and the text that the reader gets."""
+    The model lacks these words: windows are large, and a character of what is read is a token."""
+    told = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    told = re.sub(r"\{([A-Z]+)\}", lambda figure: getattr(graphreader_prompts, figure[1]), told)
     replies = re.findall(r"^=== reply\n(.*?)\n\n(?====)", told, re.DOTALL | re.MULTILINE)
-    make, chunk = SYSTEMS[name]
-    method = make(model, settings(chunk))
+    monkeypatch.setattr(common, "line_ids", lambda _, text: list(map(ord, f"\n* {' '.join(text.split())}")))
+    method = make(tiny, Settings(chunk=chunk, window=100_000))
     method.reading = lambda question, lines, *about: Reading("".join(map(chr, lines)), *about)
-    monkeypatch.setattr(common, "line_ids",                  # a character is a token: the model lacks these words
-                        lambda tokenizer, text: list(map(ord, f"\n* {' '.join(text.split())}")))
     script = Script(method, *replies)
     prepared = method.prepare(STORY)
     method.talk = Talk(method)
     reading = method.read(prepared, QUESTION)
-    assert not script.replies and method.talk.counts["refused"] == 0
+    assert method.talk.counts["refused"] == 0
     assert [said["text"] for said in method.talk.trace] == replies[-method.talk.counts["calls"]:]
-
     parts = [f"=== prompt\n{prompt}\n=== reply\n{reply}\n" for prompt, reply in zip(script.heard, replies, strict=True)]
-    return "\n".join([*parts, f"=== the reader gets{reading.prompt}\n"])
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_the_story(tiny, name, monkeypatch):
-    told = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-    told = re.sub(r"\{([A-Z]+)\}", lambda figure: getattr(graphreader_prompts, figure[1]), told)
-    assert conversation(tiny, name, told, monkeypatch) == told
+    assert "\n".join([*parts, f"=== the reader gets{reading.prompt}\n"]) == told

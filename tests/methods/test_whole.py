@@ -25,9 +25,8 @@ def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, setti
     assert len(prompt) + 1 == settings.window
     answer = method.answer(prepared, question)
     assert answer.cut and answer.text == t.decode(greedy(tiny_hf, prompt, 1)).strip()
-    assert len(greedy(tiny_hf, prompt, 2)) == 2, "a higher limit would be noticed"
 
     assert [cut_middle("01234", n) for n in range(1, 6)] == ["0", "04", "014", "0134", "01234"]
     assert not method.answer(method.prepare(Document("d", document.passages[:3])), question).cut
-    with pytest.raises(InputError, match="too small: prompts, question and answer"):
+    with pytest.raises(InputError, match="too small"):
         method.answer(prepared, "Who " * 500)
