@@ -88,6 +88,7 @@ class Lockstep:
                 found = [pool.submit(row.run, search) for row, search in zip(self.rows, self.searches)]
                 for row in self.rows:
                     row.resume()
+
                 while wanted := {row.wants for row in self.rows} - {None}:
                     what = min(wanted)
                     rows = [row for row in self.rows if row.wants == what]
@@ -127,7 +128,8 @@ class Lockstep:
                 other = next(other for other in self.rows if other.place == b)
                 for tensor in (*self.cache.keys, *self.cache.values):
                     tensor[[b, row.place]] = tensor[[row.place, b]]
-                other.place, row.place = row.place, b
+                other.place = row.place
+                row.place = b
         cache = self.cache.part(0, len(rows))
         cache.lengths = [row.cache.lengths[0] for row in rows]
         cache.nodes = [row.cache.nodes[0] for row in rows]
