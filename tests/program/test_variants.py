@@ -112,6 +112,7 @@ CHANGES = {
     "another class of method": ("made(Method)", "made(Other)", 0),
     "a class of search": (SEARCH("Position"), SEARCH("Cube"), 1),
     "an attribute of a class": (SEARCH("Cube"), SEARCH("Cube") + "\nCube.power = .5", 1),
+    "a base of a class": (SEARCH("Cube"), SEARCH("Cube") + "\nPosition.relevance = Search.relevance", 1),
     "a replaced function": (SEARCH("Search"), SEARCH("Search") + "\npecan.relevance = lambda to_query, position: 1", 1),
     "a replaced function of stage 1": (SEARCH("Search"), SEARCH("Search") + "\npecan.share = lambda x: x", 0),
 }
