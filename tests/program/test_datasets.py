@@ -114,6 +114,7 @@ qasper-dev-v0.3.json | "qas": [{"question": "?", "question_id": "q"}] | row 2: a
 QuALITY.v1.0.1.htmlstripped.dev | "article": " <!DOCTYPE html><p>Bob" | row 3: .*htmlstripped
 QuALITY.v1.0.1.htmlstripped.dev | "questions": [{"question": "?", "options": ["a"], "gold_label": 2}] | row 3: gold is 1
 hotpotqa.jsonl | "dataset": "dureader" | row 3: .*'dureader' is not read
+law.v1.jsonl | "id": "e" | row 3: question id 'q' is used a second
 law.v1.jsonl | "text": "x" | row 3: .*either text or passages
 """
 

@@ -20,6 +20,7 @@ from baselines.bm25 import BM25
 from baselines.dense import Dense
 from core.disk import read_rows
 from data import EMBEDDED
+from evaluation.runner import Runner
 from model.tokenizer import Tokenizer
 
 
@@ -89,8 +90,8 @@ def test_a_run_goes_on_where_it_stopped(go, undisturbed, tmp_path):
     path = folder / "embedded" / "bm25.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[8:]) + lines[0][:40])
-    for n in (1, 2):
-        path.with_name(f"bm25.{n}.jsonl").write_bytes(b"".join(lines[2 + 2 * n:4 + 2 * n]))
+    for n, part in ((1, lines[4:6]), (12, lines[6:8])):
+        path.with_name(f"bm25.{n}.jsonl").write_bytes(b"".join(part))
     done = go()
     assert done.stdout.splitlines()[:-1] == undisturbed[1].splitlines()[:-1]
     assert "PECAN: 12 of 12 answers, 0 of 3 graphs found\n" in done.stderr
@@ -226,6 +227,9 @@ def test_replies_that_all_end_inside_their_thought_are_no_answers(go, monkeypatc
     """A table says how many do (test_tables.py), the tokenizer sees them (test_tokenizer.py)."""
     monkeypatch.setattr(Tokenizer, "thinking", Mock(return_value=True))
     assert "PECAN on embedded: every reply ends inside its thought" in go("--method", "pecan", code=2).stderr
+    rows = {1: {"counts": {"thinking": 1}}, 2: {"counts": {}}}
+    some = Runner(Mock(each=lambda share: [(rows, {}, {})])).do(Mock(**{"dataset.questions": [1, 2]}))
+    assert some == ([*rows.values()], {}, []), "one that does is an answer like others"
 
 
 # --- kills ----------------------------------------------------------------------------------------------------------
