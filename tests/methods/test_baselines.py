@@ -229,7 +229,14 @@ def test_traversal_and_collapsed_tree(tiny, encoder, settings):
 
 # --- MeMWalker ------------------------------------------------------------------------------------------------------
 
-def test_groups_have_up_to_8_neighbours_and_nearly_the_same_size():
+def test_memwalkers_tree(tiny):
+    """The tree has segments, a summary of each, parents of up to 8 neighbours, evenly filled, and one root.
+    (test_story.py: prompts and texts.)"""
+    method = MeMWalker(tiny, Settings(window=10_000, chunk=24))
+    script = Script(method, *map(str, range(12)))
+    nodes = method.prepare(Document("d", [f"Page {n}" + " road" * 74 for n in range(9)])).graph
+    assert [node.children for node in nodes[9:]] == [
+        *([i] for i in range(9)), [*range(9, 13)], [*range(13, 18)], [18, 19]] and not script.replies
     assert [[len(group) for group in memwalker.even_groups(range(m))] for m in (8, 17)] == [[8], [5, 6, 6]]
 
 

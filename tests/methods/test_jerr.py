@@ -108,12 +108,14 @@ def test_questions_with_options(tiny, question, chunks, kind, most):
 
 # The room in tokens, the pages that the model names, what the reader gets, and the chunks among it.
 @pytest.mark.parametrize("room, pages, lines, nodes", [
-    (8, [], "s0 s1 s2 s3", []), (8, [3, 1, 0], "s0 c1 c1 s2 c3 c3", [3, 1]), (2, [1], "s2", []),
-    (10, [3, 1, 0], "c0 c0 c1 c1 s2 c3 c3", [3, 1, 0])])
-def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, lines, nodes):
+    (8, [], "s0 s1 s2 s3", []), (8, [3, 1, 0], "s0 c1 c1 s2 c3 c3", [3, 1]), (6, [3], "s0 s2 c3 c3", [3]),
+    (2, [1], "s2", []), (10, [3, 1, 0], "c0 c0 c1 c1 s2 c3 c3", [3, 1, 0])])
+def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, spy, room, pages, lines, nodes):
     """Synopses get half of the window, those of chunks with result nodes (2 and 3) first. Chunks get the rest, in the
     order in which the model named them. A chunk that does not fit keeps its synopsis. A word is a token here."""
     monkeypatch.setattr(common, "line_ids", lambda tokenizer, text: text.split())
+    monkeypatch.setattr(jerr, "ROUNDS", 5)
+    rounds = spy("round", TreeSearch)
     method = JERR(tiny, settings)
     method.room = lambda question: room
     method.ask = lambda *_: [["castle"]]
@@ -123,3 +125,4 @@ def test_what_does_not_fit_is_cut(tiny, settings, monkeypatch, room, pages, line
         "synopses": ["s0", "s1", "s2", "s3"], "edges": [],
         "nodes": [{"name": "", "chunks": [n], "text": "castle"} for n in (3, 2)]}), "Q?")
     assert reading == (lines, nodes, room < 8 or nodes != pages)
+    assert len(rounds) == 20, "10 for each node"

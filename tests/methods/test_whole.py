@@ -22,7 +22,7 @@ def test_the_whole_document_in_one_pass(tiny, tiny_hf, document, question, setti
     start = pecan.question_prompt(t, question)
     ids = cut_middle(prepared.index, pecan.room_for_nodes(t, start, question, settings))
     prompt = ids_of([*start, (None, ids), *pecan.answer_turn(t, t.first("Yes"))])
-    assert len(prompt) + 1 == settings.window
+    assert len(prompt) + 1 == settings.window and ids_of(method.read(prepared, question).prompt) == prompt
     answer = method.answer(prepared, question)
     assert answer.cut and answer.text == t.decode(greedy(tiny_hf, prompt, 1)).strip()
 
