@@ -207,3 +207,18 @@ def test_a_search_that_fails_and_memory_for_two_rows(tiny, graph, question, sett
     assert [answer.text for n, answer in sorted(found.items()) if n != 1] == [
         method.answer(ready, text).text for n, text in enumerate(questions) if n != 1]
     assert max(rows) == 5 and 2 in rows
+
+
+def test_over_says_which_layers_make_r(tiny, tiny_hf, graph, question, settings, begin):
+    """With the last layer alone, r follows from Hugging Face's last layer, for one search and for two side by side."""
+    class LastLayer(Search):
+        over = staticmethod(lambda A, layer, layers: A.mean((1, 2)) * layers * (layer == layers - 1))
+
+    def answer(model):
+        return LastLayer(model, graph, question, begin().c, settings).answer()
+
+    for found in (answer(tiny), *Lockstep(tiny, settings.window, [answer] * 2).results()):
+        ids, spans = ids_and_spans(nodes_prompt(tiny.tokenizer, graph, question, found.nodes))
+        a = one_pass(tiny_hf, ids).attentions[-1][0].double().mean(0)[:, spans["q"]].mean(1)
+        wanted = torch.stack([step.position * a[spans[step.node]].mean() for step in found.trace])
+        assert relative(torch.tensor([step.r for step in found.trace]), wanted) < rounding(tiny)
