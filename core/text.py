@@ -2,35 +2,30 @@
 import re
 import unicodedata
 from bisect import bisect_right
-from itertools import pairwise
 
-# Scripts without blanks between words: Chinese and Japanese, where a line may end inside a sentence, too; Thai, Lao,
-# Burmese and Khmer.
-WIDE = r"\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff"
-UNSPACED = WIDE + r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+# Chinese and Japanese have no blanks between words, so a line may end inside a sentence. Thai, Lao, Burmese and Khmer
+# have none either. Korean has, but writes particles on to a word.
+WIDE = r"\u2e80-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff"
+UNSPACED = WIDE + r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\uac00-\ud7ff"
 BROKEN_LINE = re.compile(rf"(?<=[{WIDE}])[ \t\r]*\n[ \t]*(?=[{WIDE}])")
-SENTENCE_END = re.compile(rf"""[.!?](?= )|(?:[.!?…](?=[{UNSPACED}])|[。！？｡۔؟।॥։።。])["'”’»」』)）】》]*""")
+SENTENCE_END = re.compile(rf"""[.!?](?= )|(?:[.!?…](?=[{UNSPACED}])|[。！？｡۔؟।॥։።།༎။។៕]+)["'”’»」』)）】》]*""")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text by which texts are compared: letters, marks, digits and underscores, in one case, NFKC.
+    """The words of a text by which texts are compared: letters, marks and digits, in one case, NFKC.
 
-    In scripts without blanks, every two neighbouring characters count as a word.
+    In scripts without blanks, and in Korean, every two neighbouring characters count as a word.
     """
     text = unicodedata.normalize("NFKC", text).casefold()
-    text = "".join(c if c.isalnum() or c == "_" or unicodedata.category(c)[0] == "M" else " " for c in text)
-    found = []
-    for run in re.findall(rf"[{UNSPACED}]+|[^\s{UNSPACED}]+", text):
-        unspaced = re.match(rf"[{UNSPACED}]", run)
-        found += [run[i:i + 2] for i in range(max(1, len(run) - 1))] if unspaced else [run]
-    return found
+    text = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text)
+    text = re.sub(rf"(?<=[{UNSPACED}])([{UNSPACED}])(?=[{UNSPACED}])", r"\1 \1", text)     # 山上的 -> 山上 上的
+    return re.findall(rf"[{UNSPACED}]+|[^\s{UNSPACED}]+", text)
 
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, in any script. Lines are joined, so a title begins the first sentence."""
     text = " ".join(BROKEN_LINE.sub("", text).split())
-    ends = [0, *(found.end() for found in SENTENCE_END.finditer(text)), len(text)]
-    return list(filter(None, (text[start:end].strip() for start, end in pairwise(ends))))
+    return [sentence.strip() for sentence in SENTENCE_END.sub(r"\g<0>\n", text).splitlines()]
 
 
 def split(tokenizer, text: str, limit: int) -> list[str]:

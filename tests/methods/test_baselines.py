@@ -64,7 +64,8 @@ def test_bm25_reads_the_best_first(tiny, settings):
 # Texts, each with a question about it. Some texts differ in the order of characters, or in marks (vowels) alone.
 ASKED = {"上海": "上海？", "海上": "海上", "山": "山", "花子は1921年に青森へ引っ越した。": "花子はいつ青森へ？",
          "มาลีย้ายไปเชียงใหม่ในปี ๒๔๖๔": "มาลีย้ายไปเชียงใหม่เมื่อไร", "दाल": "दाल?", "दिल": "दिल।", "Rene\u0301": "RENÉ",
-         "ＲＯＭＥ １９２２": "Rome, 1922", "road 1": "\"road\"\n1", "road_1": "road_1"}
+         "ＲＯＭＥ １９２２": "Rome, 1922", "road 1": "\"road\"_1", "왕리는 부산으로 이사했다.": "왕리가 언제 부산에?",
+         "မန္တလေးမြို့သို့ပြောင်းခဲ့သည်။": "မန္တလေးသို့ဘယ်တုန်းက", "ལྷ་སར་ཕྱིན།": "ལྷ་སར་?", "में सड़क": "सड\u093cक"}
 
 
 def test_words_of_any_script():
@@ -77,8 +78,9 @@ def test_words_of_any_script():
 
 @pytest.mark.parametrize("between, wanted", [
     ("\n", ["Who?", "She left!", "It has 3.5 points.", "Mr"]),
-    ("", ["山上的风。", "盐……", "真的吗?", "「是的。」", "王丽"]),
-    (" ", ["मीना दिल्ली गई।", "हवा तेज है।"]), (" ", ["هل رأيت ذلك؟", "نعم۔"])])
+    ("", ["山上的风。", "盐……", "真的吗?", "「是的！！」", "王丽"]), ("", ["သွားသည်။", "လာသည်။", "အိမ်"]),
+    (" ", ["मीना दिल्ली गई।", "हवा तेज है।"]), (" ", ["هل رأيت ذلك؟", "نعم۔"]),
+    (" ", ["왕리가 갔다.", "왜?"]), ("", ["ទៅ។", "មក៕"])])
 def test_sentences_of_any_script(between, wanted):
     """A sentence ends with its quotes and brackets; scripts without blanks need none behind it. Lines are joined."""
     assert sentences(between.join(wanted)) == wanted
