@@ -1,4 +1,5 @@
 """A data set on disk or on the hub: its documents with their questions."""
+import contextlib
 import hashlib
 import itertools
 import json
@@ -149,35 +150,24 @@ def rows_of(path: Path, part: str) -> Iterator[tuple[int, dict]]:
 
 def rows_of_list(path: Path) -> Iterator[dict]:
     """Yield the rows of a JSON list, which is read no further than they are asked for; or Qasper's papers with ids."""
-    sign = re.compile(r"\s*(\[)\s*")                        # before the first row
+    sign = re.compile(r"\s*\[\s*(?={)")                    # before the first row
     decoder = json.JSONDecoder(parse_constant=int)          # int("NaN") is an error; NaN and Infinity are no JSON
-    start = 0
-    with reading(path, "not one JSON list of rows, or Qasper's object"), path.open(encoding="utf-8-sig") as file:
-        text = file.read(1 << 20)
-        if text.lstrip().startswith("{"):
-            yield from ({"id": name} | paper for name, paper in json.loads(text + file.read()).items())
-            return
+    text = ""                                               # what was read behind the last row
+    with reading(path, "not one JSON list of objects, or Qasper's object"), path.open(encoding="utf-8-sig") as file:
+        for more in iter(lambda: file.read(len(text) + 65_536), ""):
+            text += more
+            if text.lstrip().startswith("{"):
+                yield from ({"id": name} | paper for name, paper in json.loads(text + file.read()).items())
+                return
 
-        while True:
-            try:
-                before = sign.match(text, start)
-                if not before:
-                    raise ValueError(f"a bracket or comma is missing before {text[start:start + 20]!r}")
-                if before[1] == "]":
-                    if text[before.end():] or file.read().strip():
-                        raise ValueError("there is more behind the list")
-                    return
-                row, end = decoder.raw_decode(text, before.end())
-            except ValueError:                              # not JSON, or only not yet: the text is cut in a row
-                more = file.read(len(text))
-                if not more:
-                    raise
-                text, start = text[start:] + more, 0
-            else:
-                check(row, {}, f"{path}: a row")
-                yield row
-                start = end
-                sign = re.compile(r"\s*([,\]])\s*")         # before another, and behind the last
+            with contextlib.suppress(ValueError):           # not JSON, or only not yet: the text is cut in a row
+                while found := sign.match(text):
+                    row, end = decoder.raw_decode(text, found.end())
+                    yield row
+                    text = text[end:]
+                    sign = re.compile(r"\s*,\s*(?={)")
+        if text.strip() != "]":
+            raise ValueError(f"it breaks off, or is wrong, from {text[:60]!r} on")
 
 
 # --- the hub --------------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_a_row_of_another_form_ends_the_run(tmp_path, file, change, words):
 @pytest.mark.parametrize("name, content, words", table(r"""
 x.json  | []                                   | not one JSON list
 x.json  | [{"question": "Who?", "answ          | not one JSON list
-x.json  | ["context", "answers"]               | a row is 'context'; it must be of type dict
+x.json  | ["context", "answers"]               | not one JSON list of objects.* from '."context"
 x.json  | {"full_text": "", "abstract": ""}    | Qasper's object
 x.json  | Élan                                 | x.json: .*utf-8
 x.jsonl |                                      | row 1: a row must have one of the keys evidences, supp
@@ -144,7 +144,7 @@ def test_what_is_no_data_set(tmp_path, name, content, words):
         Dataset(tmp_path / "nothing:test")
 
 
-@pytest.mark.parametrize("text", ["[{}] [{}]", "[{}] x", ",{}]", "[{}[{}", "[{},]", '[{"a": NaN}]', "[{}"])
+@pytest.mark.parametrize("text", ["[{}] [{}]", "[{}] x", ",{}]", "[{}[{}", "[{},]", '[{"a": NaN}]', "[{}", "[{}}", "[1]", "[[{}]]", "{}{}", "[{}" + 70_000 * " " + "{}]"])
 def test_a_file_of_rows_is_one_json_list(tmp_path, text):
     """It is read piece by piece, and still whole."""
     (tmp_path / "x.json").write_text(text)
