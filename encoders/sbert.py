@@ -3,7 +3,7 @@
     B   sentences    T   tokens    D   width    H   heads    K   head width, D = H K
 
 All have the same interface. `encode(sentences)` returns unit vectors [n, D], so that a dot product is the cosine. With
-unit=False it returns the pooled vectors unchanged. `cut(texts)` counts what is too long to be read. `flops` adds up the
+unit=False it returns the pooled vectors unchanged. `cut(texts)` counts those that are too long to be read. `flops` adds up the
 cost. `fingerprint` distinguishes one encoder from another. BERT and MPNet share the class Encoder; their own classes
 hold the differences.
 """
@@ -178,15 +178,12 @@ class Encoder:
         return F.normalize(vectors, dim=-1) if self.unit else vectors
 
     def cut(self, texts: list[str]) -> dict[str, int]:
-        """Counts of texts and of those that are `longer` than this encoder reads; of word pieces and of those `unread`.
+        """Counts of texts and of those that are `longer` than this encoder reads.
 
         Some encoders read little: all-MiniLM 256 word pieces, where a chunk has 300 tokens.
         """
         read = self.tokenizer.encode_batch(texts)
-        rest = [part for encoding in read for part in encoding.overflowing]
-        pieces = [sum(encoding.special_tokens_mask.count(0) for encoding in some) for some in (read, rest)]
-        return {"encoded": len(texts), "longer": sum(bool(encoding.overflowing) for encoding in read),
-                "pieces": sum(pieces), "unread": pieces[1]}
+        return {"encoded": len(texts), "longer": sum(bool(encoding.overflowing) for encoding in read)}
 
     def pooled(self, texts: list[str]) -> list[torch.Tensor]:
         """The vectors [D] of a batch."""

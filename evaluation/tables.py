@@ -103,10 +103,9 @@ def remarks(results: dict, question_again: bool | None) -> list[str]:
             if run["counts"].get("thinking"):
                 found.append(f"{row}{run['counts']['thinking']} replies end inside their thought and count as empty "
                              "answers")
-            if run["counts"].get("unread"):
-                found.append("{row}{longer} of {encoded} texts are longer than the encoder reads; it never saw "
-                             "{share:.1%} of their word pieces".format(
-                                 row=row, share=run["counts"]["unread"] / run["counts"]["pieces"], **run["counts"]))
+            if run["counts"].get("longer"):
+                found.append("{row}{longer} of {encoded} texts are longer than the encoder reads; it never saw their "
+                             "ends".format(row=row, **run["counts"]))
             if 2 * run["first_word_again"] > run["n"] and not question_again:
                 found.append(f"{row}{run['first_word_again']} of {run['n']} answers are only Yes or No, and no gold "
                              "answer is. The model repeats the first turn's word, which --question-again prevents.")

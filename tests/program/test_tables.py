@@ -141,8 +141,8 @@ REMARKS = """
 {}                                                             |                  |
 {"counts": {"calls": 9, "refused": 3, "dropped": 2, "cut": 1}} |                  | 3 of 9, 2 dropped, 1 cut
 {"counts": {"thinking": 4}}                                    | --question-again | 4 replies end inside
-{"counts": {"encoded": 7, "longer": 2, "pieces": 50, "unread": 0}} |              |
-{"counts": {"encoded": 7, "longer": 2, "pieces": 50, "unread": 6}} |              | 2 of 7 texts .* 12.0% of their word
+{"counts": {"encoded": 7, "longer": 0}}                        |                  |
+{"counts": {"encoded": 7, "longer": 2}}                        |                  | 2 of 7 texts are longer
 {"first_word_again": 5}                                        |                  |
 {"first_word_again": 6}                                        |                  | 6 of 10 answers .*--question-again
 {"first_word_again": 6}                                        | --question-again |
