@@ -16,15 +16,15 @@ Differences from the published code:
 - kept units are read in the order of their rank. Its LongBench script keeps the document's order, but PECAN's section
   4.1 explains a result by the reordering
 - the mean share is chosen so that the target is met. In the code it is met only if all units are equally long
-- a window of tokens (200) ends with its unit. In the code, windows run on into the next unit
-- the tokens of a character are kept or dropped together, by their mean contrast. The code may leave half a character
+- a window of 200 tokens ends with its unit. In the code, windows run on into the next unit
+- several tokens of one character count as one, with their mean contrast. The code may leave half a character
 - units of more than 300 tokens, such as the lines of some books, are cut. White space inside a unit becomes a blank, as
   in every chunk here
 - if the document has at most 2000 tokens, nothing is scored
 - PECAN's section 4 used Phi-2 (2.7B), which is no Llama. `--scorer` takes a checkpoint (default: the model itself).
   evaluation/README.md names Llama-3.2-3B, which is larger and costs more
 """
-from itertools import accumulate, chain, groupby
+from itertools import chain, groupby
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,7 @@ HINT = " We can get the answer to this question in the given documents."
 LINES = 4                                      # of a unit
 TARGET = 2000                                  # tokens to keep
 EXTRA = 100                                    # by which the kept units may exceed the target
-WINDOW = 200                                   # tokens that are scored, and dropped, together
+WINDOW = 200                                   # tokens, or characters of several, that are scored together
 SPREAD = 0.3                                   # between the mean share and the first or last unit's
 
 
@@ -124,21 +124,13 @@ class LongLLMLingua(Baseline):
 
         return self.batches.all([[*self.start, *unit, *asked] for unit in units], len, means)
 
-    def windows(self, unit: list[int]) -> list[list[list[int]]]:
-        """The tokens of a unit, by their indices: windows of characters, which have one token nearly always."""
-        _, spans = self.scorer.tokenizer.spans(unit)
-        characters = (list(tokens) for _, tokens in groupby(range(len(unit)), spans.__getitem__))
-        return [list(window) for _, window in groupby(characters, lambda tokens: tokens[0] // self.window)]
-
     def drop(self, units: list[list[int]], question: str) -> list[str]:
         """The units (token ids) without their dropped tokens; a unit that loses all its tokens is left out."""
         scorer = self.scorer
         tokenizer = scorer.tokenizer
         newline = tokenizer.encode("\n")
         contexts = [[*self.start, *tokenizer.encode(question), *newline], self.start]
-        windows = [self.windows(unit) for unit in units]
-        widest = max(sum(map(len, window)) for window in chain(*windows))
-        most = len(contexts[0]) + self.target + len(units) * len(newline) + widest         # what is kept, and a window
+        most = len(contexts[0]) + sum(len(unit) + len(newline) for unit in units)          # if nothing were dropped
         if most > scorer.config.max_length:
             raise InputError(f"LongLLMLingua's scorer reads up to {most} tokens and was made for "
                              f"{scorer.config.max_length}; choose another --scorer")
@@ -148,22 +140,25 @@ class LongLLMLingua(Baseline):
         cache = Cache(scorer, 2, most)
         last, _ = scorer.read(cache, [[(None, ids)] for ids in contexts])                  # [2, D]
         texts = []
-        for unit, in_unit, share in zip(units, windows, shares(list(map(len, units)), self.target)):
+        for unit, share in zip(units, shares(list(map(len, units)), self.target)):
+            _, spans = tokenizer.spans(unit)
+            characters = [[unit[i] for i in tokens] for _, tokens in groupby(range(len(unit)), spans.__getitem__)]
             left = []
-            for window in in_unit:
-                ids = [unit[i] for character in window for i in character]
+            for first in range(0, len(characters), self.window):
+                window = characters[first:first + self.window]
+                ids = [*chain(*window)]
                 before = cache.lengths
                 hidden, _ = scorer.append(cache, [[(None, ids)]] * 2)                      # [2, T, D]
                 cache.rollback(before)
                 states = torch.cat((last[:, None], hidden[:, :-1]), 1)
                 given, alone = (losses(scorer, row, ids) for row in states)
 
-                # The characters with the highest mean contrast in a window stay, in their order.
+                # The characters with the lowest mean contrast go; the others keep their order.
                 means = [part.mean().item() for part in (alone - given).split(list(map(len, window)))]
                 best = highest(means, len(means))
-                tokens = accumulate(len(window[n]) for n in best)
-                chosen = sorted(n for n, used in zip(best, tokens) if used <= int(share * len(ids)))
-                kept = [unit[i] for n in chosen for i in window[n]]
+                while sum(len(window[n]) for n in best) > share * len(ids):
+                    best.pop()
+                kept = [*chain(*(window[n] for n in sorted(best)))]
                 left += kept
 
                 # Later tokens are scored after those that were kept.
