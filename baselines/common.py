@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.files import InputError, attempt
 from core.settings import Settings
-from core.text import fill, sentences, split
+from core.text import STOPS, fill, sentences, split
 from core.together import Batches, batch_rows
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import similarities
@@ -21,8 +21,8 @@ from pecan import answer_turn, chunks, node_line, question_prompt, room_for_node
 
 HEADING = 12                      # words of a heading at most
 READERS = 8                       # rows on a processor: readers write little, and more rows leave its caches
+NO_HEADING = ".!?:;,\"'”’：；，、」』" + STOPS            # ends a line that is no heading
 NOTHING = "nothing was found to answer from"
-STOPS = ".!?:;,\"'”’。！？：；，、」』।؟۔"  # at the end of a line that is no heading
 
 
 def scaled(tokens: int, settings: Settings) -> int:
@@ -214,7 +214,7 @@ def units(document: Document) -> list[str]:
                 found[-1] += f"\n{unit}"
             else:
                 found.append(unit)
-            after_heading = "\n" not in unit and len(unit.split()) <= HEADING and unit[-1] not in STOPS
+            after_heading = "\n" not in unit and len(unit.split()) <= HEADING and unit[-1] not in NO_HEADING
     return found
 
 

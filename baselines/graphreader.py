@@ -68,7 +68,7 @@ def stemmer():
 
 def stems_of(element: str) -> str:
     """The form by which key elements are compared; empty if there are only special characters."""
-    return " ".join(stemmer().stemWords(words(re.sub(r"(?i)['’]s\b|_", " ", element))))
+    return " ".join(stemmer().stemWords(words(re.sub(r"(?i)['’]s\b", "", element))))
 
 
 def facts_of(reply: str, _) -> list[list[str] | None]:

@@ -93,8 +93,11 @@ def names_of(reply: str, text: str) -> list[str | None]:
 
 @cache
 def simhash(text: str) -> int:
-    """The 64-bit SimHash of a text, as the package simhash computes it: shingles of 4 characters, MD5."""
-    content = "".join(re.findall(r"[\w\u4e00-\u9fcc]+", text.lower()))
+    """The 64-bit SimHash of a text's words: shingles of 4 characters, MD5.
+
+    It is that of the package simhash, for Latin letters. The package drops the vowels of Hindi or Burmese.
+    """
+    content = "".join(words(text))
     hashes = [int.from_bytes(hashlib.md5(content[i:i + 4].encode()).digest()[-8:])
               for i in range(max(len(content) - 3, 1))]
     return sum(1 << bit for bit in range(64) if 2 * sum(value >> bit & 1 for value in hashes) > len(hashes))

@@ -149,7 +149,7 @@ def pairs_of(reply: str, _) -> list[list[str] | None]:
 
 def sub_questions(reply: str, _) -> list[str | None]:
     """The lines of a reply that end with a question mark; None for others."""
-    return [line if re.search(r"[?？]\W*\Z", line) else None for line in lines_of(reply)]
+    return [line if re.search(r"[?？؟]\W*\Z", line) else None for line in lines_of(reply)]
 
 
 def decisions_of(reply: str, _) -> list[tuple[str, str] | None]:

@@ -8,17 +8,20 @@ from bisect import bisect_right
 WIDE = r"\u2e80-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff"
 UNSPACED = WIDE + r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\uac00-\ud7ff"
 BROKEN_LINE = re.compile(rf"(?<=[{WIDE}])[ \t\r]*\n[ \t]*(?=[{WIDE}])")
-SENTENCE_END = re.compile(rf"""[.!?](?= )|(?:[.!?…](?=[{UNSPACED}])|[。！？｡۔؟।॥։።།༎။។៕]+)["'”’»」』)）】》]*""")
+STOPS = "。！？｡۔؟।॥։።፧།༎။។៕"                                # end a sentence wherever they stand
+SENTENCE_END = re.compile(rf"""[.!?](?= )|(?:[.!?…．](?=[{UNSPACED}])(?!\d)|[{STOPS}]+)["'”’»」』)）】》]*""")
+# What a text may have or not have: soft hyphens, and the vowels and long strokes of Hebrew and Arabic.
+OPTIONAL = r"[\u00ad\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]"
 
 
 def words(text: str) -> list[str]:
     """The words of a text by which texts are compared: letters, marks and digits, in one case, NFKC.
 
-    In scripts without blanks, and in Korean, every two neighbouring characters count as a word.
+    In scripts without blanks, and in Korean, every character is a word, and so are every two neighbours.
     """
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = re.sub(OPTIONAL, "", unicodedata.normalize("NFKC", text).casefold())
     text = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text)
-    text = re.sub(rf"(?<=[{UNSPACED}])([{UNSPACED}])(?=[{UNSPACED}])", r"\1 \1", text)     # 山上的 -> 山上 上的
+    text = re.sub(rf"(?<=([{UNSPACED}]))(?=([{UNSPACED}]))", r" \1\2 ", text)            # 山上的 -> 山 山上 上 上的 的
     return re.findall(rf"[{UNSPACED}]+|[^\s{UNSPACED}]+", text)
 
 

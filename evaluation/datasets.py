@@ -156,17 +156,15 @@ def rows_of_list(path: Path) -> Iterator[dict]:
     with reading(path, "not one JSON list of objects, or Qasper's object"), path.open(encoding="utf-8-sig") as file:
         for more in iter(lambda: file.read(len(text) + 65_536), ""):
             text += more
-            if text.lstrip().startswith("{"):
-                yield from ({"id": name} | paper for name, paper in json.loads(text + file.read()).items())
-                return
-
             with contextlib.suppress(ValueError):           # not JSON, or only not yet: the text is cut in a row
                 while found := sign.match(text):
                     row, end = decoder.raw_decode(text, found.end())
                     yield row
                     text = text[end:]
                     sign = re.compile(r"\s*,\s*(?={)")
-        if text.strip() != "]":
+        if text.lstrip().startswith("{"):
+            yield from ({"id": name} | paper for name, paper in json.loads(text).items())
+        elif text.strip() != "]":
             raise ValueError(f"it breaks off, or is wrong, from {text[:60]!r} on")
 
 
