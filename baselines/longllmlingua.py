@@ -17,14 +17,15 @@ Differences from the published code:
   4.1 explains a result by the reordering
 - the mean share is chosen so that the target is met. In the code it is met only if all units are equally long
 - a window of 200 tokens ends with its unit. In the code, windows run on into the next unit
-- several tokens of one character count as one, with their mean contrast. The code may leave half a character
+- the tokens of a letter with its accents are kept or dropped together, by their mean contrast. The code may leave a part
 - units of more than 300 tokens, such as the lines of some books, are cut. White space inside a unit becomes a blank, as
   in every chunk here
 - if the document has at most 2000 tokens, nothing is scored
 - PECAN's section 4 used Phi-2 (2.7B), which is no Llama. `--scorer` takes a checkpoint (default: the model itself).
   evaluation/README.md names Llama-3.2-3B, which is larger and costs more
 """
-from itertools import chain, groupby
+import unicodedata
+from itertools import accumulate, chain, groupby
 
 import torch
 import torch.nn.functional as F
@@ -141,8 +142,11 @@ class LongLLMLingua(Baseline):
         last, _ = scorer.read(cache, [[(None, ids)] for ids in contexts])                  # [2, D]
         texts = []
         for unit, share in zip(units, shares(list(map(len, units)), self.target)):
-            _, spans = tokenizer.spans(unit)
-            characters = [[unit[i] for i in tokens] for _, tokens in groupby(range(len(unit)), spans.__getitem__)]
+            # The tokens of each character. An accent or other mark has the number of the letter before it.
+            text, spans = tokenizer.spans(unit)
+            number = list(accumulate(unicodedata.category(c)[0] != "M" for c in text))
+            characters = [[unit[i] for i in tokens]
+                          for _, tokens in groupby(range(len(unit)), lambda i: number[spans[i][0]])]
             left = []
             for first in range(0, len(characters), self.window):
                 window = characters[first:first + self.window]

@@ -268,7 +268,7 @@ def narrativeqa(folder: Path, part: str, left_out: Counter) -> Iterator[Document
 # What a page does not show; tags that may stand inside a word. All other tags begin or end a line.
 HIDDEN = re.compile(r"(?is)<(script|style|title)\b.*?</\1\s*>|<!--.*?-->")
 INLINE = re.compile(r"(?i)</?(?:a|b|big|em|font|i|small|span|strike|strong|sub|sup|tt|u)\b[^<>]*>")
-TAG = re.compile(r"(?i)</?[a-z!][^<>]*>")
+TAG = re.compile(r"(?i)<[/?]?[a-z!][^<>]*>")
 
 
 def is_page(text: str) -> bool:

@@ -202,6 +202,7 @@ SCRIPT = "if (window!= top)\ntop.location.href=location.href\n"     # IMSDb's, a
     # What is not closed hides nothing; Python's parsers do not agree about it.
     ("<p>Ann <!-- left. <b>Bob</b> came.", "Ann <!-- left. Bob came."), ("<p>Ann<script>left. <p>Bob", "Ann left. Bob"),
     ("<p>Ann<title>left</p> <style >Bob", "Ann left Bob"), ("<p>Ann < Bob > Olaf <", "Ann < Bob > Olaf <"),
+    ("<?xml version='1.0'?><html>Ann <? left ?>.", "Ann <? left ?>."),
     ("<p>Ann <a href='x' left. <p>Bob", "Ann <a href='x' left. Bob"), ("<p>Ann <![CDATA[left]]> Bob", "Ann Bob"),
     ("<p>Ann</script> left <!> Bob <!-->came", "Ann left Bob came")], ids=lambda text: text[:9])
 def test_the_text_of_a_page(page, wanted):
