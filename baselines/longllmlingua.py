@@ -17,7 +17,7 @@ Differences from the published code:
   4.1 explains a result by the reordering
 - the mean share is chosen so that the target is met. In the code it is met only if all units are equally long
 - a window of 200 tokens ends with its unit. In the code, windows run on into the next unit
-- the tokens of a letter with its accents are kept or dropped together, by their mean contrast. The code may leave a part
+- the tokens of a letter and its accents are kept or dropped together, by their mean contrast. The code may halve it
 - units of more than 300 tokens, such as the lines of some books, are cut. White space inside a unit becomes a blank, as
   in every chunk here
 - if the document has at most 2000 tokens, nothing is scored

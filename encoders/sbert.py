@@ -3,9 +3,9 @@
     B   sentences    T   tokens    D   width    H   heads    K   head width, D = H K
 
 All have the same interface. `encode(sentences)` returns unit vectors [n, D], so that a dot product is the cosine. With
-unit=False it returns the pooled vectors unchanged. `cut(texts)` counts those that are too long to be read. `flops` adds up the
-cost. `fingerprint` distinguishes one encoder from another. BERT and MPNet share the class Encoder; their own classes
-hold the differences.
+unit=False it returns the pooled vectors unchanged. `cut(texts)` counts texts that are too long to be read. `flops` adds
+up the cost. `fingerprint` distinguishes one encoder from another. BERT and MPNet share the class Encoder; their own
+classes hold the differences.
 """
 import math
 from pathlib import Path

@@ -144,7 +144,8 @@ def test_what_is_no_data_set(tmp_path, name, content, words):
         Dataset(tmp_path / "nothing:test")
 
 
-@pytest.mark.parametrize("text", ["[{}] [{}]", "[{}] x", ",{}]", "[{}[{}", "[{},]", '[{"a": NaN}]', "[{}", "[{}}", "[1]", "[[{}]]", "{}{}", "[{}" + 70_000 * " " + "{}]"])
+@pytest.mark.parametrize("text", ["[{}] [{}]", "[{}] x", ",{}]", "[{}[{}", "[{},]", '[{"a": NaN}]', "[{}", "[{}}",
+                                  "[1]", "[[{}]]", "{}{}", "[{}" + 70_000 * " " + "{}]"])
 def test_a_file_of_rows_is_one_json_list(tmp_path, text):
     """It is read piece by piece, and still whole."""
     (tmp_path / "x.json").write_text(text)
