@@ -65,10 +65,10 @@ def place_to_cut(tokenizer, text: str, limit: int) -> int:
     that is no accent or other mark. A first character that is too long stays whole.
     """
     most = bisect_right(range(min(len(text), 16 * limit) + 1), limit, key=lambda n: len(tokenizer.encode(text[:n]))) - 1
-    sentences = [found.end() for found in SENTENCE_END.finditer(text, most // 2, most)]
+    ends = [found.end() for found in SENTENCE_END.finditer(text, most // 2, most)]
     characters = [n for n in range(min(most, len(text) - 1), 0, -1)
                   if not unicodedata.category(text[n]).startswith("M")]
-    return next((n for n in [*reversed(sentences), *characters] if len(tokenizer.encode(text[:n])) <= limit), 2)
+    return next((n for n in [*reversed(ends), *characters] if len(tokenizer.encode(text[:n])) <= limit), 2)
 
 
 def fill(tokenizer, parts: list[str], limit: int, between: str) -> list[str]:

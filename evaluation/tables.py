@@ -14,6 +14,7 @@ from evaluation.methods import TABLES
 NOT_RUN = "not run"
 NEEDS_TOP = "needs --top"
 NONE = "none"
+LONGER = "{longer} of {encoded} texts are longer than the encoder reads; it never saw their ends"
 
 # --- cells ----------------------------------------------------------------------------------------------------------
 
@@ -97,15 +98,14 @@ def remarks(results: dict, question_again: bool | None) -> list[str]:
     for name, entry in results.items():
         for run in entry["runs"].values():
             row = f"{run['label']} on {name}: "
-            if run["counts"].get("calls"):
+            counts = run["counts"]
+            if counts.get("calls"):
                 found.append(f"{row}replies refused, parts of others dropped, replies at their limit: "
                              f"{COLUMNS['refused'](run)}")
-            if run["counts"].get("thinking"):
-                found.append(f"{row}{run['counts']['thinking']} replies end inside their thought and count as empty "
-                             "answers")
-            if run["counts"].get("longer"):
-                found.append("{row}{longer} of {encoded} texts are longer than the encoder reads; it never saw their "
-                             "ends".format(row=row, **run["counts"]))
+            if counts.get("thinking"):
+                found.append(f"{row}{counts['thinking']} replies end inside their thought and count as empty answers")
+            if counts.get("longer"):
+                found.append(row + LONGER.format(**counts))
             if 2 * run["first_word_again"] > run["n"] and not question_again:
                 found.append(f"{row}{run['first_word_again']} of {run['n']} answers are only Yes or No, and no gold "
                              "answer is. The model repeats the first turn's word, which --question-again prevents.")

@@ -12,7 +12,7 @@ from core.settings import PAPER, resolve
 from data import Answer, read_text
 from evaluation.answers import row_of
 from evaluation.models import add_model_options, chosen_settings, load_models, warn_if_unknown
-from evaluation.tables import quantity
+from evaluation.tables import LONGER, quantity
 from pecan import Pecan
 
 TEXT = """Answer questions about a long document with PECAN.
@@ -78,6 +78,8 @@ def ask(argv: list[str] | None = None) -> int:
     prepared = method.prepare(document, path, sys.stderr.isatty())
     by_level = Counter(node.level for node in prepared.graph.nodes)         # nodes are in the order of levels
     print(f"{verb} {path}: {by_level.total()} nodes, by level {[*by_level.values()]}", file=sys.stderr)
+    if prepared.counts.get("longer"):
+        print("warning:", LONGER.format(**prepared.counts), file=sys.stderr)
 
     for question in args.questions:
         answer = attempt(method.answer, prepared, question)

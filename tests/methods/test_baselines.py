@@ -151,6 +151,7 @@ def test_no_chunk_ends_after_a_title_or_inside_a_sentence(pack, limit):
     ends = {part.split()[-1] for part in parts[1::2]}
     assert not [chunk for chunk in chunks if chunk.split()[-1] not in ends and chunk[-1] not in ".!?"]
     assert units(Document("d", ["Ann\n\nShe\nleft\n\nWhy?", "Bob"])) == ["Ann\nShe\nleft", "Why?", "Bob"]
+    assert len(units(Document("d", ["သွားသည်။\n\nមក៕\n\nབོད།\n\nगई।\n\n走了。"]))) == 5
 
 
 # --- RAPTOR ---------------------------------------------------------------------------------------------------------

@@ -77,7 +77,8 @@ def test_a_trace_holds_what_ran(searched, prepared, traces):
 
 def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
     """The commands of view/README.md work in a folder with the story. The second time, the graph is reloaded. Each
-    answer is on disk at once, and the page has all. A book of unknown words brings a warning."""
+    answer is on disk at once, and the page has all. A book of unknown words brings a warning, as does an encoder that
+    does not read all of a node."""
     (tmp_path / "tiny").mkdir()
     shutil.copy(STORY, tmp_path / "tiny")
     monkeypatch.chdir(tmp_path)
@@ -96,6 +97,9 @@ def test_the_commands_of_view(tmp_path, monkeypatch, capsys, prepared):
     assert [each["question"] for each in shown] == [question, question, "Who is it?"]
     Path("book.txt").write_text("It was the best of times, it was the worst of times.")
     assert ask(["book.txt", question]) == 0 and "warning: " in capsys.readouterr().err
+    monkeypatch.setattr(TokenMean, "cut", lambda _, texts: {"encoded": len(texts), "longer": 1})
+    assert ask(["tiny/story.txt", question]) == 0
+    assert f"warning: 1 of {len(story.texts)} texts are longer" in capsys.readouterr().err
 
 
 def test_an_answer_of_eval_as_a_page(tmp_path):
