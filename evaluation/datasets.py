@@ -150,18 +150,18 @@ def rows_of(path: Path, part: str) -> Iterator[tuple[int, dict]]:
 
 def rows_of_list(path: Path) -> Iterator[dict]:
     """Yield the rows of a JSON list, which is read no further than they are asked for; or Qasper's papers with ids."""
-    sign = re.compile(r"\s*\[\s*(?={)")                    # before the first row
+    sign = r"\s*\[\s*(?={)"                                # before the first row
     decoder = json.JSONDecoder(parse_constant=int)          # int("NaN") is an error; NaN and Infinity are no JSON
-    text = ""                                               # what was read behind the last row
+    text = ""                                               # what is read and no row yet
     with reading(path, "not one JSON list of objects, or Qasper's object"), path.open(encoding="utf-8-sig") as file:
         for more in iter(lambda: file.read(len(text) + 65_536), ""):
             text += more
             with contextlib.suppress(ValueError):           # not JSON, or only not yet: the text is cut in a row
-                while found := sign.match(text):
+                while found := re.match(sign, text):
                     row, end = decoder.raw_decode(text, found.end())
                     yield row
                     text = text[end:]
-                    sign = re.compile(r"\s*,\s*(?={)")
+                    sign = r"\s*,\s*(?={)"                  # before others
         if text.lstrip().startswith("{"):
             yield from ({"id": name} | paper for name, paper in json.loads(text).items())
         elif text.strip() != "]":
