@@ -26,7 +26,7 @@ from core.files import InputError
 from model.checkpoint import Config, choose_device, fingerprint, locate, read_config, read_weights
 from model.tokenizer import Tokenizer
 
-RECORDED = 64                     # replies of at least this limit are written by a recorded step, on a GPU
+RECORDED = 64                     # on a GPU a recorded step writes replies of at least this limit (side by side: none)
 TOGETHER = 1024                   # tokens that run together, or one row: more take memory, and are no faster
 BLOCK_BYTES = 1 << 26             # at most 64 MiB of attention weights (float32) at once; longer inputs run in blocks
 
@@ -152,8 +152,8 @@ class Cache:
         config = model.config
         shape = (rows, config.kv_heads, capacity + 1, config.head_width)          # one more takes padding (see append)
         # Zeros, because a masked weight of 0 times NaN is NaN.
-        self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
-        self.values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.layers)]
+        self.keys = [model.zeros(*shape) for _ in range(config.layers)]
+        self.values = [model.zeros(*shape) for _ in range(config.layers)]
         self.capacity = capacity
         self.over = over                                        # what each layer adds to a(x, y)
         self.lengths = [0] * rows
@@ -274,6 +274,10 @@ class Llama:
     def fingerprint(self) -> str:
         """A hash of the checkpoint's files, and the dtype. A graph keeps it to say which model built it."""
         return f"{self.files} {str(self.dtype).removeprefix('torch.')}"
+
+    def zeros(self, *shape):
+        """A tensor of this shape, of the model's dtype, on its device."""
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def linear(self, x, name):
         """x [.., in] times the matrix of this name, plus its bias if the checkpoint has one (Qwen2's q, k and v)."""
@@ -444,21 +448,16 @@ class Llama:
         cache.lengths = [old + new for old, new in zip(before, counts)]
         return hidden, a
 
-    def new_cache(self, capacity: int, over=mean_over_heads, rows: int = 1) -> Cache:
-        """An empty cache. (A search asks its model for one, because it may share it with others: core/lockstep.py.)"""
-        return Cache(self, rows, capacity, over)
-
-    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probes: list[list[int]] | None = None):
+    def read(self, cache: Cache, rows: list[list[Segment]], averaging=None, probe: list[int] = ()):
         """Append rows. Return the hidden state of each row's last token [B, D], and a(x, j) as append does.
 
-        A row's probe follows it in the same pass and is rolled back. The hidden state is then that of the probe's last
-        token.
+        A `probe` follows each row in the same pass and is rolled back. The hidden state is then that of the probe's
+        last token.
         """
-        probes = probes or [[]] * len(rows)
-        rows = [[*segments, (None, probe)] for segments, probe in zip(rows, probes, strict=True)]
+        rows = [[*segments, (None, probe)] for segments in rows]
         ends = torch.tensor([[length_of(segments) - 1] for segments in rows], device=self.device)
         hidden, a = self.append(cache, rows, averaging, ends)                              # [B, 1, D]
-        cache.rollback([end - len(probe) for end, probe in zip(cache.lengths, probes)])
+        cache.rollback([end - len(probe) for end in cache.lengths])
         return hidden[:, 0], a
 
     @torch.no_grad()

@@ -38,6 +38,7 @@ worked example, two IPs above three chunks (tests/numerics/test_7_pecan.py compu
 """
 import re
 from collections.abc import Callable, Generator
+from copy import copy
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -48,13 +49,13 @@ import torch
 from core.code import identity_of
 from core.disk import node_vectors
 from core.files import InputError, attempt, remark
-from core.lockstep import Lockstep
+from core.lockstep import side_by_side
 from core.settings import CANDIDATES, PASS, RESERVE, Settings, resolve
 from core.text import split
 from core.together import Batches, Construction, batch_rows, search_rows, together
 from data import Answer, Document, Method, Prepared
 from encoders.sbert import load_encoder, similarities
-from llama import Cache, Llama, Segment, flops_of, flops_of_reply, length_of, mean_over_heads
+from llama import Cache, Llama, Segment, flops_of_reply, length_of, mean_over_heads
 from model.tokenizer import without_thought
 
 # --- the graph (section 3) ------------------------------------------------------------------------------------------
@@ -472,7 +473,9 @@ class Search:
     over = staticmethod(mean_over_heads)          # which layers and heads make the attention to the query
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
-        self.model = model
+        self.model = copy(model)                                          # which counts what this search costs
+        self.model.flops = 0
+        self.model.tokens = 0
         self.tokenizer = model.tokenizer
         self.graph = graph
         self.question = question
@@ -483,8 +486,6 @@ class Search:
         self.visited: list[int] = []                                      # S, node ids in the order they were read
         self.trace: list[Step] = []                                       # one step for each visited node
         self.yes = 0                                                      # checks that said Yes
-        self.flops = 0                                                    # spent so far
-        self.tokens = 0                                                   # read and written so far, checks included
 
         self.lines = [node_line(self.tokenizer, i, node.text) for i, node in enumerate(graph.nodes)]
         self.lengths = torch.tensor([length_of(line) for line in self.lines])                # [|V|]
@@ -495,14 +496,8 @@ class Search:
         self.checks = settings.fixed_nodes is None
         self.closing = self.tokenizer.frame.before_reply if self.checks else []
 
-        self.cache = model.new_cache(settings.window, self.over)
-        self.count(length_of(prompt))
-        model.read(self.cache, [prompt])
-
-    def count(self, tokens: int, logits: int = 0):
-        """Add the cost of a pass over new tokens, which see those in the cache, too."""
-        self.flops += flops_of(self.model.config, tokens, self.cache.lengths[0] + tokens, logits)
-        self.tokens += tokens
+        self.cache = Cache(self.model, 1, settings.window, self.over)
+        self.model.read(self.cache, [prompt])
 
     def answer(self) -> Answer:
         """Run the search, then ask Table A2's second turn in the same cache and decode greedily.
@@ -514,20 +509,13 @@ class Search:
 
         word = self.tokenizer.first("No" if self.trace[-1].verdict == "No" else "Yes")
         turn = answer_turn(self.tokenizer, word, self.settings.again(self.question))
-        self.count(length_of(turn), logits=1)
         hidden, _ = self.model.read(self.cache, [turn])
-
-        read = self.cache.lengths[0]
-        limit = self.settings.answer_tokens
-        (ids,), _ = self.model.generate(self.cache, hidden, limit)
-        self.tokens += len(ids)
-        for n in range(1, min(len(ids), limit - 1) + 1):                  # the limit's token need not run
-            self.flops += flops_of(self.model.config, 1, read + n, 1)
+        (ids,), _ = self.model.generate(self.cache, hidden, self.settings.answer_tokens)
 
         search = {"settings": asdict(self.settings), "room": self.room + self.lengths[self.visited].sum().item(),
                   "c": self.c.tolist(), "lengths": self.lengths.tolist()}
-        return Answer(self.tokenizer.reply(ids).strip(), self.visited, self.flops, self.tokens, end, trace=self.trace,
-                      search=search, counts={"thinking": int(self.tokenizer.thinking(ids))})
+        return Answer(self.tokenizer.reply(ids).strip(), self.visited, self.model.flops, self.model.tokens, end,
+                      trace=self.trace, search=search, counts={"thinking": int(self.tokenizer.thinking(ids))})
 
     def run(self) -> str:
         """Read nodes until `stop` says why the search ends, or until no other node fits. Returns why, in words."""
@@ -593,14 +581,13 @@ class Search:
         p_yes is the softmax of two logits of hidden [1, D]: those of the first tokens of "Yes" and "No". A word may
         take several tokens; the paper does not say.
         """
-        self.count(0, logits=1)
         logits = self.model.logits(hidden, [self.tokenizer.first("Yes"), self.tokenizer.first("No")])      # [1, 2]
 
         step = self.trace[-1]
         step.p_yes = logits[0].cpu().double().softmax(0)[0].item()
         step.verdict = "Yes" if step.p_yes > self.settings.confidence else "No"
-        step.flops = self.flops
-        step.tokens = self.tokens
+        step.flops = self.model.flops
+        step.tokens = self.model.tokens
         return step.verdict == "Yes"
 
     def next(self) -> torch.Tensor | None:
@@ -652,8 +639,7 @@ class Search:
         """
         lines = [segment for node in nodes for segment in self.lines[node]]
         before = self.cache.lengths[0]
-        self.count(length_of(lines) + len(closing))
-        hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]), [closing])  # a [1, T, 1]
+        hidden, a = self.model.read(self.cache, [lines], self.cache.averaging_matrix([["q"]]), closing)    # a [1, T, 1]
         self.room -= length_of(lines)
 
         for node in nodes:
@@ -661,7 +647,7 @@ class Search:
             to_query = a[0, first - before:end - before, 0].cpu().double().mean().item()   # mean over the node's tokens
             self.visited.append(node)
             self.trace.append(Step(node, self.graph.nodes[node].level, len(self.trace) + 2, to_query, r=0, cached=end,
-                                   flops=self.flops, tokens=self.tokens, **(chosen or {}).get(node, {})))
+                                   flops=self.model.flops, tokens=self.model.tokens, **(chosen or {}).get(node, {})))
         self.r = self.relevance()
         for step in self.trace[-len(nodes):]:
             step.r = self.r[step.node].item()
@@ -739,8 +725,8 @@ class Pecan(Method):
     def answer_all(self, asked):
         """Searches run side by side (core/lockstep.py), those of graphs of like size together."""
         def beside(numbers):
-            searches = [partial(self.answer, *asked[n]) for n in numbers]
-            return Lockstep(self.model, self.settings.window, searches).results()
+            cache = Cache(self.model, len(numbers), self.settings.window)
+            return side_by_side(self.model, cache, [partial(self.answer, *asked[n]) for n in numbers])
 
         # A row of the shared cache takes a window, whatever is read into it.
         return self.searches.run(sorted(range(len(asked)), key=lambda n: len(asked[n][0].texts)), lambda n: 1, beside)
@@ -751,7 +737,7 @@ class Pecan(Method):
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
         flops = self.encoder.flops - flops_before
         search = self.stages["search"](model or self.model, prepared.graph, question, c, self.settings)
-        search.flops += flops
+        search.model.flops += flops
         return search
 
 

@@ -45,7 +45,7 @@ class Life:
     def probe(self, numbers):
         """Run tokens after each row, and roll them back."""
         ids = self.ids(numbers[0])
-        hidden, _ = self.model.read(self.cache, [[]] * len(self.rows), probes=[ids] * len(self.rows))
+        hidden, _ = self.model.read(self.cache, [[]] * len(self.rows), probe=ids)
         self.check(hidden, ids)
 
     def cut(self, numbers):
@@ -111,7 +111,7 @@ def test_node_by_node_equals_one_pass(model64, ids, length):
         hidden, _ = model64.read(cache, [[(start, tokens[start:end])]])
         assert cache.nodes[0][start] == (start, end) and cache.lengths == [end]
         assert torch.dist(model64.logits(hidden)[0], wanted[end - 1]) < EXACT, f"token {end}"
-        model64.read(cache, [[]], probes=[[7, 8]])
+        model64.read(cache, [[]], probe=[7, 8])
     assert torch.dist(cache.keys[-1][:, :, :601], whole.keys[-1][:, :, :601]) < EXACT
 
 

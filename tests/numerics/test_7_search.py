@@ -14,9 +14,9 @@ from oracle import ending_at, greedy, ids_and_spans, mean_attention, one_pass, r
 
 import pecan
 from core.files import InputError
-from core.lockstep import Lockstep
+from core.lockstep import side_by_side
 from encoders.token_mean import TokenMean
-from llama import flops_of, ids_of
+from llama import Cache, flops_of, ids_of
 from pecan import Graph, Node, Pecan, Search, length_of, node_line
 
 
@@ -81,10 +81,14 @@ def test_p_yes_follows_from_hugging_faces_logits(tiny, tiny_hf, searched):
 
 @pytest.mark.parametrize("eos, length", [(2, 1), (460, 9)])
 def test_the_answer_is_what_hugging_face_generates(tiny, tiny_hf, graph, question, begin, eos, length):
-    """A search in one cache gives Hugging Face's answer to one prompt, and counts exactly the tokens that were run. The
-    embedded model answers in one word, but goes on to the limit if another token than its own would end the answer."""
+    """A search in one cache gives Hugging Face's answer to one prompt, and counts exactly the tokens that were run, but
+    none of another search that begins meanwhile. The embedded model answers in one word, but goes on to the limit if
+    another token than its own would end the answer."""
     t = tiny.tokenizer
-    answer = begin(ending_at(tiny, eos), answer_tokens=9).answer()
+    model = ending_at(tiny, eos)
+    search = begin(model, answer_tokens=9)
+    begin(model).start()
+    answer = search.answer()
     prompt = ids_of(nodes_prompt(t, graph, question, answer.nodes)
                        + pecan.answer_turn(t, t.first(answer.trace[-1].verdict)))
     words = [i for i in greedy(tiny_hf, prompt, 9, eos_token_id=eos) if i != eos]
@@ -176,7 +180,8 @@ def test_searches_side_by_side_share_passes(tiny, begin, spy):
     calls = []
     model = copy(tiny)
     model.forward = lambda *arguments: calls.append(len(arguments[0])) or tiny.forward(*arguments)
-    together = Lockstep(model, 380, [lambda row, search=search: search(row).answer() for search in searches]).results()
+    together = side_by_side(model, Cache(model, 5, 380), [lambda row, search=search: search(row).answer()
+                                                          for search in searches])
 
     assert sum(calls) == counts[-1] == len(passes) - counts[-1], "as many rows"
     assert len(calls) == max(after - before for before, after in pairwise(counts))
@@ -217,7 +222,7 @@ def test_over_says_which_layers_make_r(tiny, tiny_hf, graph, question, settings,
     def answer(model):
         return LastLayer(model, graph, question, begin().c, settings).answer()
 
-    for found in (answer(tiny), *Lockstep(tiny, settings.window, [answer] * 2).results()):
+    for found in (answer(tiny), *side_by_side(tiny, Cache(tiny, 2, settings.window), [answer] * 2)):
         ids, spans = ids_and_spans(nodes_prompt(tiny.tokenizer, graph, question, found.nodes))
         a = one_pass(tiny_hf, ids).attentions[-1][0].double().mean(0)[:, spans["q"]].mean(1)
         wanted = torch.stack([step.position * a[spans[step.node]].mean() for step in found.trace])

@@ -50,7 +50,7 @@ def test_prefill_append_probe_and_decode_equal_the_flop_counter_of_torch(tmp_pat
 
     # Probe, and roll back.
     wanted, past = counted(hf, 6, past)
-    hidden, _ = model.read(cache, [[]], probes=[ids(6)])
+    hidden, _ = model.read(cache, [[]], probe=ids(6))
     model.logits(hidden)
     assert spent() == wanted == flops_of(c, 6, 121, 1)
     past.crop(-6)

@@ -35,7 +35,7 @@ def test_a_run_does_what_the_dry_run_says(tmp_path, spy, options):
     assert not (tmp_path / "r").exists()
     assert (said["documents"], said["questions"]) == (2, 14)
 
-    prompts, caches, waves = spy("summary_prompt", pecan), spy("Cache", pecan), spy("Lockstep", pecan)
+    prompts, caches = spy("summary_prompt", pecan), spy("Cache", pecan)
     run(*command)
     said = said["runs"]["pecan"]
     graphs = [json.loads(file.read_text()) for file in (tmp_path / "r" / "graphs").glob("*.json")]
@@ -43,13 +43,14 @@ def test_a_run_does_what_the_dry_run_says(tmp_path, spy, options):
     chunks = [length_of(prompt) for (_, nodes), prompt in prompts if nodes and texts.issuperset(nodes)]
     assert (said["groups"], said["prompt tokens"]) == (len(chunks), sum(chunks))
 
-    builder, rows, capacity, _ = max((call for call, _ in caches), key=lambda call: call[1] * call[2])
-    model, window, searches = max((call for call, _ in waves), key=lambda call: len(call[2]))
+    calls = [call for call, _ in caches]
+    builder, rows, capacity, _ = max((call for call in calls if len(call) == 4), key=lambda call: call[1] * call[2])
+    model, searches, window = max((call for call in calls if len(call) == 3), key=lambda call: call[1])
     weights = sum(each.nbytes for one in {builder, model} for each in one.weights.values())
     assert said["batch"] == rows
     assert said["graph bytes"] == weights + cost.bytes_of_pass(builder.config, 4, rows, max(chunks), rows * capacity)
-    assert said["search bytes"] == weights + cost.bytes_of_pass(model.config, 4, len(searches), window,
-                                                                   len(searches) * window, window)
+    assert said["search bytes"] == weights + cost.bytes_of_pass(model.config, 4, searches, window, searches * window,
+                                                                   window)
 
 
 def test_table_a4_at_the_papers_lengths():

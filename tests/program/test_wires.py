@@ -119,7 +119,8 @@ def record(patch, main, arguments: list[str]) -> dict[str, list]:
     init = Pecan.__init__
     stages = {"build": recorder(pecan.build),
               "summarise": recorder(pecan.summarise, lambda call: [([], 0) for _ in call.batch]),
-              "search": recorder(Search, lambda _: SimpleNamespace(flops=0, answer=lambda: Answer("Mara", [0], 1, 1)))}
+              "search": recorder(Search, lambda _: SimpleNamespace(model=SimpleNamespace(flops=0),
+                                                                   answer=lambda: Answer("Mara", [0], 1, 1)))}
     patch.setattr(Pecan, "__init__", lambda self, *given, **named: init(self, *given, **named | stages))
     patch.setattr(models, "load_encoder", lambda name, model: Encoder(name or f"of {model.folder.name}"))
     patch.setattr(models, "load_towers", lambda names, model: [*map(Encoder, names or ("none", "none"))])
