@@ -41,6 +41,7 @@ from collections.abc import Callable, Generator
 from copy import copy
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -691,10 +692,9 @@ class Pecan(Method):
 
     def identities(self, documents):
         """What each graph depends on: stage 1. A subclass may have changed how it is run, so all of it counts."""
-        ours = type(self) is Pecan
         built_by = identity_of(model=self.builder, settings=self.construction.construction_settings(),
                                build=self.stages["build"], summarise=self.stages["summarise"],
-                               made_by=[Pecan.construct, Pecan.prepare_all] if ours else [type(self), vars(self)])
+                               made_by=None if type(self) is Pecan else [type(self), vars(self)])
         return [{"document": document.hash} | built_by for document in documents]
 
     def construct(self, document: Document) -> Generator:
@@ -742,5 +742,4 @@ class Pecan(Method):
 
 
 if __name__ == "__main__":
-    from view.ask import main  # imported here only, because view/ imports this file
-    raise SystemExit(main())
+    raise SystemExit(import_module("view.ask").main())      # view/ imports this file, so no graph may depend on it

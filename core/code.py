@@ -1,35 +1,30 @@
 """What a graph or an answer depends on, so that none is taken that other code or other arguments have made.
 
-The code of a function is what Python runs: its bytecode, with that of all functions, classes and constants that it
-names, as they are in memory when it is used. So a function that was replaced counts as what it is now; comments, other
-functions of a file and other files do not count; and an installed package counts by its name. Another version of Python
-compiles other bytecode. That costs a rebuild, never a wrong number.
+A function or class counts by its file, and by those of the project that this file imports. Comments and other files do
+not count; an installed package counts by its name.
 
-Not noticed: another version of a package, names that are computed (getattr), what was changed inside an object with a
-fingerprint, such as a model's weights.
+Not noticed: another version of a package, an import whose name is computed, and what is replaced in a module, in a
+class or in an object with a fingerprint while the program runs.
 """
+import ast
 import contextlib
 import copyreg
-import json
+import math
 import re
 import subprocess
 import sys
-from dis import get_instructions
-from functools import cache, cached_property, partial
-from importlib import import_module
-from importlib.util import find_spec
+import time
+from functools import cache
+from importlib.util import find_spec, resolve_name
+from operator import attrgetter
 from pathlib import Path
-from types import CodeType, EllipsisType, FunctionType, ModuleType
+from types import FunctionType
 
-import torch
-
-from core.files import InputError, hash_of, remark
+from core.files import InputError, hash_of, reading, remark
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSION = re.search(r"(?m)^version: *(\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))[1]
-HELD = "__wrapped__", "func", "args", "keywords", "fget", "fset"           # by partial, property and their like
-COMPILED = ("co_code co_consts co_names co_varnames co_freevars co_cellvars co_exceptiontable co_argcount "
-            "co_posonlyargcount co_kwonlyargcount co_flags").split()
+BEGUN = time.time()
 
 
 def commit() -> str | None:
@@ -45,110 +40,83 @@ def identity_of(**parts) -> dict:
 
     If nothing can name a part, `code` is None and a line on stderr says so: then nothing may be kept on disk.
     """
-    code = {}
+    names = {}
+    sources = {}
+    modules = []                                            # it grows while it is read
     try:
-        names = {name: named(part, code) for name, part in parts.items()}
-    except ValueError as error:                             # or a closure that is still empty
-        remark(str(error))
+        for name, part in parts.items():
+            with reading(name, "nothing can name it; take functions and classes of files, plain values, dataclasses or "
+                         "classes that define `fingerprint`"):
+                names[name] = named(part, modules)
+        for module in modules:
+            sources[module], imported = read(module)
+            modules += [name for name in imported if name not in modules]
+    except InputError as error:
+        remark(f"nothing is kept on disk: {error}")
         return {"code": None}
-    return {"code": hash_of({name: made_of for name, (_, made_of) in code.items()})} | names
+    return {"code": hash_of(sorted(sources.items()))} | names
 
 
-def named(value, code: dict):
-    """A name for a value, in JSON's types. Functions and classes go by their place; `code` gets what they are made of.
+def named(value, modules: list[str]):
+    """A name for a value, in JSON's types. A function or class goes by its place; `modules` gets the module.
 
     An object goes by its class and the fingerprint that this class defines, or else by what pickle would keep of it.
-    InputError if nothing tells it from others like it.
+    An error if nothing tells it from others like it.
     """
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if kind in (type(None), bool, int, str) or kind is float and math.isfinite(value):
         return value
-    if kind is float and value - value == 0:                # JSON has no infinite number, and no NaN
-        return value
-    if kind in (float, complex, bytes, EllipsisType):
-        return repr(value)
     if kind in (list, tuple):
-        return [named(item, code) for item in value]
+        return [named(item, modules) for item in value]
     if kind in (set, frozenset):
-        return sorted((named(item, code) for item in value), key=json.dumps)
+        return sorted((named(item, modules) for item in value), key=repr)
     if kind is dict:
-        return {str(named(key, code)): named(item, code) for key, item in value.items()}
-    if kind is ModuleType:
-        return value.__name__
-    if kind is CodeType:
-        return read(value)[0]
-    if kind in (partial, property, cached_property, staticmethod, classmethod, type(installed)):
-        held = [getattr(value, name) for name in HELD if hasattr(value, name)]
-        return named([kind, *held], code)
+        return {str(named(key, modules)): named(item, modules) for key, item in value.items()}
 
-    if isinstance(value, (type, FunctionType)):
-        name = f"{value.__module__}.{value.__qualname__}"
-        while name in code and code[name][0] is not value:
-            name += "'"                                     # two lambdas of a function have the same name
-        if name not in code:
-            code[name] = value, None                        # it may need itself
-            code[name] = value, named(parts_of(value), code)
-        return name
+    if isinstance(value, (type, FunctionType, type(installed))):
+        module = value.__module__
+        modules.append(module)
+        if not installed(module) and attrgetter(value.__qualname__)(sys.modules[module]) is not value:
+            raise NameError(f"{value.__qualname__} is something else")
+        return f"{module}.{value.__qualname__}"
 
     # A subclass with an own __init__ may hold more than the fingerprint that it inherits knows.
-    maker = next(base for base in kind.__mro__ if "__init__" in vars(base))
-    names = getattr(getattr(maker.__init__, "__code__", None), "co_names", ())
-    if "fingerprint" in {*vars(kind), *vars(maker), *names}:
-        return f"{named(kind, code)} {value.fingerprint}".strip()
-    with contextlib.suppress(TypeError, RecursionError):
-        if not isinstance(value, torch.Tensor) and not hasattr(value, "fingerprint"):
-            reduce = copyreg.dispatch_table.get(kind)
-            of = getattr(value, "__self__", kind)           # both math and torch have a floor
-            return named([of, reduce(value) if reduce else value.__reduce_ex__(4)], code)
-    raise InputError(f"{value!r:.99}: nothing tells it from others like it, so nothing is kept on disk; let its class "
-                     "define `fingerprint`, or take plain values, dataclasses, functions and classes")
-
-
-def parts_of(value) -> list:
-    """What a class or a function is made of."""
-    if isinstance(value, type):
-        items = {name: item for name, item in vars(value).items()
-                 if callable(item) or isinstance(item, (classmethod, property)) or not name.startswith(("__", "_abc_"))}
-        return [] if installed(value.__module__) else [value.__bases__, items]
-    if installed(value.__globals__["__name__"]):
-        return [getattr(value, "__wrapped__", None)]        # of a decorator
-
-    hashed, names, imported = read(value.__code__)
-    space = value.__globals__ | {name: import_module(name) for name in imported if not installed(name)}
-    held = [cell.cell_contents for cell in value.__closure__ or ()]
-    kinds = [kind for kind in value.__annotations__.values() if isinstance(kind, type)]      # of its arguments
-    return [hashed, value.__defaults__, value.__kwdefaults__, held, kinds, reached(names | imported, space)]
+    maker = next(base for base in kind.__mro__ if vars(base).keys() & {"__init__", "fingerprint"})
+    if "fingerprint" in vars(maker):
+        return f"{named(kind, modules)} {value.fingerprint}".strip()
+    reduce = copyreg.dispatch_table.get(kind)
+    made = reduce(value) if reduce else value.__reduce_ex__(4)
+    return f"{getattr(value, '__self__', kind)}.{made}" if isinstance(made, str) else named([kind, *made], modules)
 
 
 @cache
-def read(code: CodeType) -> tuple[str, set, set]:
-    """A hash of bytecode, the names in it, of globals and attributes, and the modules that it imports when it runs."""
-    hashed = hash_of([named(getattr(code, name), {}) for name in COMPILED])
-    names = set(code.co_names)
-    imported = {step.argval for step in get_instructions(code) if step.opname == "IMPORT_NAME"}
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            names |= read(inner)[1]
-            imported |= read(inner)[2]
-    return hashed, names, imported
+def read(module: str) -> tuple[str, list[str]]:
+    """The source of a module of the project, and the names of modules that it imports (and of what is in them).
 
+    Nothing of another module, and of what is no module.
+    """
+    spec = None
+    with contextlib.suppress(ModuleNotFoundError):
+        spec = find_spec(module)
+    if installed(module) or not spec or not spec.origin:
+        return "", []
+    file = Path(spec.origin)
+    if file.stat().st_mtime > BEGUN:
+        raise InputError(f"{file} has changed since the program began; begin again")
 
-def reached(names: set, space: dict) -> dict:
-    """What these names mean in a module, and in those of the project's modules that they mean."""
-    found = {}
-    for name in sorted(names & space.keys()):
-        value = space[name]
-        if isinstance(value, ModuleType) and not installed(value.__name__):
-            value = reached(names - {name}, vars(value))
-        found[name] = value
-    return found
+    tree = ast.parse(file.read_bytes())
+    imported = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            of = resolve_name("." * node.level + (node.module or ""), module.rpartition(".")[0])
+            imported += [of, *(f"{of}.{alias.name}" for alias in node.names)]
+    return ast.dump(tree), imported
 
 
 @cache
 def installed(module: str) -> bool:
     """Whether a module is Python's own or of an installed package."""
     package = module.partition(".")[0]
-    with contextlib.suppress(ValueError, AttributeError, TypeError):       # a notebook, a script, or not there
-        if {"site-packages", "dist-packages"} & {*Path(find_spec(package).origin).parts}:
-            return True
-    return package in sys.stdlib_module_names
+    return package in sys.stdlib_module_names or bool(re.search("(site|dist)-packages", str(find_spec(package))))

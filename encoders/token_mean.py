@@ -33,7 +33,7 @@ class TokenMean:
         self.mean = self.table.mean(0, dtype=torch.float32)
         self.unit = unit
         self.flops = 0
-        self.fingerprint = f"whitened mean {model.fingerprint}"
+        self.model = model
 
         # SIF (Arora, Liang and Ma 2017): a / (a + p), where p is a token's share of all tokens.
         path = model.folder and model.folder / COUNTS
@@ -41,6 +41,11 @@ class TokenMean:
             with reading(path, f"counts must be {len(self.table)} numbers"):
                 counts = torch.tensor(read_json(path)["counts"], dtype=torch.float64).view(len(self.table))
             self.weights = (RARE / (RARE + counts / counts.sum())).to(self.weights)
+
+    @property
+    def fingerprint(self) -> str:
+        """All that its vectors depend on, for core.code."""
+        return f"whitened mean {self.model.fingerprint}"
 
     @cached_property
     def whitening(self) -> torch.Tensor:

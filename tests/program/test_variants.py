@@ -1,11 +1,13 @@
 """Variants beside PECAN: each row prints its own numbers, and takes the graphs of others only if they are its own, too.
 
 A change is shown by runs: the changed variant with the graphs of the one before, in the folder of the one before, and
-alone. `mine.py` is the file of a user's variant, `helper.py` a file that it imports.
+alone. `mine.py` is the file of a user's variants, `helper.py` a file that it imports, `rows.py` the list of his rows.
 """
+import cmath
 import importlib
 import json
 import math
+import os
 import re
 import sys
 from collections import Counter
@@ -19,24 +21,24 @@ import pytest
 import torch
 from runs import run, write_lines
 
-import pecan
+import core.code
+import core.files
 from core.code import identity_of
 from core.disk import read_kept, read_rows
-from core.files import Rule
+from core.files import COUNT, POSITIVE
 from core.settings import Settings
 from data import EMBEDDED
 from evaluation import methods, models
 from evaluation.methods import METHODS
 
 MINE = """
+# Variants of a user.
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 import torch
 import helper
-import pecan
-from evaluation.methods import Row
 from llama import Llama
-from pecan import Pecan, Search, build, summarise
+from pecan import Pecan, Search, build
 
 def weighted(model, document, settings, by):
     graph = yield from build(model, document, settings)
@@ -48,14 +50,23 @@ def weighted(model, document, settings, by):
 class By:
     factors: list
 
+class Half(NamedTuple):
+    of: float
+    @property
+    def factors(self):
+        return [1, self.of / 2]
+
+class Tenth(NamedTuple):
+    of: float
+    @property
+    def factors(self):
+        return [1, self.of / 10]
+
 def halved(model, document, settings):
     return weighted(model, document, settings, [1, .5])
 
 def squared(model, document, settings):
     return weighted(model, document, settings, [1, .1])
-
-def by_default(model, document, settings, by=(1, .5)):
-    return weighted(model, document, settings, by)
 
 def with_helper(model, document, settings):
     return weighted(model, document, settings, helper.FACTORS)
@@ -87,42 +98,49 @@ class Other(Method):
 def loud(models, run):
     model = Louder(*(vars(models.model)[name] for name in "config weights tokenizer folder files".split()))
     return Pecan(model, models.encoder, run.settings)
+"""
+HELPER = """
+FACTORS = [1, .5]
+"""
+ROWS = """
+from functools import partial, wraps
+import torch
+from evaluation.methods import Row
+from mine import *
+from pecan import Search, summarise
 
 def made(kind):
     return Row("mine", "mine", lambda models, run: kind(models.model, models.encoder, run.settings))
 
 ROW = """
-HELPER = "FACTORS = [1, .5]"
 
 # The row before, the row after it, and how many of its graphs are found among those of the row before.
 BUILD = 'Row("mine", "mine", build={})'.format
-EDGES = 'Row("mine", "mine", summarise=partial(summarise, edges=lambda a, x: {}))'.format
 SEARCH = 'Row("mine", "mine", search={})'.format
 CHANGES = {
     "another function of the file": (BUILD("halved"), BUILD("squared"), 0),
     "another argument": (BUILD("partial(weighted, by=(1, .5))"), BUILD("partial(weighted, by=(1, .1))"), 0),
-    "another default": (BUILD("by_default"), BUILD("by_default") + "\nby_default.__defaults__ = (1, .1),", 0),
     "another object": (BUILD("partial(weighted, by=By([1, .5]))"), BUILD("partial(weighted, by=By([1, .1]))"), 0),
-    "another closure": (BUILD("(lambda by: lambda *a: weighted(*a, by=by))([1, .5])"),
-                        BUILD("(lambda by: lambda *a: weighted(*a, by=by))([1, .1])"), 0),
-    "a file that it imports": (BUILD("with_helper"), BUILD("with_helper") + "\nhelper.FACTORS = [1, .1]", 0),
-    "another lambda": (EDGES("a[x].double().mean(0)"), EDGES("a[x].double().mean(0) ** 2"), 0),
+    "another class of tuple": (BUILD("partial(weighted, by=Half(1))"), BUILD("partial(weighted, by=Tenth(1))"), 0),
     "a class of the model": ('Row("mine", "mine")', 'Row("mine", "mine", loud)', 0),
-    "what that class does": ('Row("mine", "mine", loud)', 'Row("mine", "mine", loud)\nLOUD = 3', 0),
     "another class of method": ("made(Method)", "made(Other)", 0),
     "a class of search": (SEARCH("Position"), SEARCH("Cube"), 1),
-    "an attribute of a class": (SEARCH("Cube"), SEARCH("Cube") + "\nCube.power = .5", 1),
-    "a base of a class": (SEARCH("Cube"), SEARCH("Cube") + "\nPosition.relevance = Search.relevance", 1),
-    "a replaced function": (SEARCH("Search"), SEARCH("Search") + "\npecan.relevance = lambda to_query, position: 1", 1),
-    "a replaced function of stage 1": (SEARCH("Search"), SEARCH("Search") + "\npecan.share = lambda x: x", 0),
+}
+# The row, what changes in mine.py or helper.py, and how many graphs are found.
+EDITS = {
+    "a function": (BUILD("halved"), "[1, .5]", "[1, .1]", 0),
+    "a file that is imported": (BUILD("with_helper"), "FACTORS = [1, .5]", "FACTORS = [1, .1]", 0),
+    "a class of the model": ('Row("mine", "mine", loud)', "LOUD = 2", "LOUD = 3", 0),
+    "the base of a class": (SEARCH("Cube"), "relevance() ** self", "relevance() * self", 1),
+    "a class of method": ("made(Method)", "step = 2", "step = 3", 0),
 }
 
 
 def test_what_differs_has_other_names():
-    values = [None, 1, 1.0, True, "1", math.inf, math.floor, torch.floor, numpy.floor, len, [].append, [1].append,
-              (1, 2), {1}, {1: 2}, Path("a"), "a", re.compile("a"), re.compile("a", re.I), partial(max, 1),
-              partial(max, 2), torch.float32, "float32", Counter("a"), Counter("aa"), Rule((int,), "1"),
-              Rule((int,), "2"), lambda: 1, lambda: 2, Settings(), Settings(chunk=9)]
+    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, numpy.floor, len, [].append,
+              [1].append, (1, 2), {1}, {1: 2}, Path("a"), "a", re.compile("a"), re.compile("a", re.I), partial(max, 1),
+              partial(max, 2), torch.float32, "float32", Counter("a"), Counter("aa"), COUNT._replace(holds=len),
+              POSITIVE._replace(holds=len), Settings(), Settings(chunk=9)]
     assert len({repr(identity_of(value=value)) for value in values}) == len(values)
     assert identity_of(value={"b", "a"}) == identity_of(value={"a", "b"})
 
@@ -135,15 +153,17 @@ def go(tmp_path, monkeypatch):
                                                        "questions": row["questions"][:1]} for row in rows])
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)                  # Python sees no change within a second
-    for name in ("relevance", "share"):                                    # undone at the end, whoever replaces them
-        monkeypatch.setattr(pecan, name, getattr(pecan, name))
 
-    def mine(row, folder, *options, code=0):
-        for name, text in (("helper", HELPER), ("mine", MINE + row)):
-            (tmp_path / f"{name}.py").write_text(text)
+    def mine(row, folder, *options, old="", new="", age=9, code=0):
+        for name, text in (("helper", HELPER), ("mine", MINE), ("rows", ROWS + row)):
+            file = tmp_path / f"{name}.py"
+            file.write_text(text.replace(old, new))
+            os.utime(file, (core.code.BEGUN - age,) * 2)                   # as if it had been there at the beginning
             sys.modules.pop(name, None)
+        core.code.read.cache_clear()
+        core.files.remark.cache_clear()
         importlib.invalidate_caches()
-        monkeypatch.setitem(methods.TABLES, None, ((importlib.import_module("mine").ROW,), ()))
+        monkeypatch.setitem(methods.TABLES, None, ((importlib.import_module("rows").ROW,), ()))
         done = run("--dataset", data, "--method", "mine", "--nodes", 8, "--output", tmp_path / folder, *options,
                    code=code)
         done.numbers = [[row["prediction"], row["flops"], row["trace"]]
@@ -153,24 +173,25 @@ def go(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before, after, found", CHANGES.values(), ids=CHANGES)
-def test_a_changed_variant_prints_its_own_numbers(go, tmp_path, before, after, found):
+@pytest.mark.parametrize("before, after, old, new, found", [
+    *((before, after, "", "", found) for before, after, found in CHANGES.values()),
+    *((row, row, old, new, found) for row, old, new, found in EDITS.values())],
+    ids=[*CHANGES, *(f"{name} edited" for name in EDITS)])
+def test_a_changed_variant_prints_its_own_numbers(go, tmp_path, before, after, old, new, found):
     first = go(before, "before")
-    alone = go(after, "alone")
+    alone = go(after, "alone", old=old, new=new)
     assert alone.numbers != first.numbers, "the change has no effect here"
-    beside = go(after, "beside", "--graphs", tmp_path / "before" / "graphs")
+    beside = go(after, "beside", "--graphs", tmp_path / "before" / "graphs", old=old, new=new)
     assert beside.numbers == alone.numbers
     assert f"{found} of 1 graphs found" in beside.stderr
-    assert "holds answers of another" in go(after, "before", code=2).stderr
+    assert "holds answers of another" in go(after, "before", old=old, new=new, code=2).stderr
 
 
-@pytest.mark.parametrize("before, after", [
-    (BUILD("partial(weighted, by=(1, .5))"), BUILD("partial(weighted, by=(1, .5))") + "\n# a comment\ndef new(): pass"),
-    (SEARCH("Cube"), SEARCH("Cube") + "\ndef loud(): pass")])
-def test_what_changes_nothing_refuses_nothing(go, before, after):
-    """The module is loaded anew, with a comment and another function."""
-    first = go(before, "r")
-    again = go(after, "r")
+@pytest.mark.parametrize("row", [BUILD("partial(weighted, by=(1, .5))"), SEARCH("Cube")])
+def test_what_changes_nothing_refuses_nothing(go, row):
+    """A comment, and another row of the list."""
+    first = go(row, "r")
+    again = go(row + "\nROWS = ROW, made(Method)", "r", old="# Variants of a user.", new="# Variants of mine.")
     assert "1 of 1 answers, 1 of 1 graphs found" in again.stderr and again.numbers == first.numbers
 
 
@@ -182,14 +203,21 @@ def test_a_variant_of_stage_2_takes_pecans_graphs(go, tmp_path):
 
 @pytest.mark.parametrize("row", [
     BUILD("partial(weighted, by=torch.tensor([1, .5]))"),
-    BUILD("(lambda *a, by=Batches: weighted(*a, by=[1]))").replace("Batches", "(e for e in ())"),
+    BUILD("lambda *a: weighted(*a, by=[1, .5])"),
+    BUILD("(lambda function: wraps(function)(lambda *a: weighted(*a, by=[1, .5])))(halved)"),
     'Row("mine", "mine", loud)\nLouder.__init__ = lambda self, *a: super(Louder, self).__init__(*a)'])
 def test_what_nothing_can_name_keeps_nothing_and_says_so(go, tmp_path, row):
-    """A tensor, a generator, a model that may hold more than its fingerprint knows."""
+    """A tensor, a lambda, a wrapper with the name of what it wraps, a model that may hold more than its fingerprint."""
     done = go(row, "r")
-    assert "nothing tells it from others like it" in done.stderr and done.numbers
+    assert "nothing is kept on disk" in done.stderr and done.numbers
     assert not [*tmp_path.glob("r/graphs/*")]
     assert "holds answers of another code" in go(row, "r", code=2).stderr
+
+
+def test_a_file_that_changes_during_a_run_keeps_nothing(go, tmp_path):
+    """What runs is no longer what stands there."""
+    assert "mine.py has changed since the program began" in go(SEARCH("Cube"), "r", age=-9).stderr
+    assert "holds answers of another code" in go(SEARCH("Cube"), "r", code=2).stderr
 
 
 def test_the_five_variants(tmp_path):

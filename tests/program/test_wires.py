@@ -66,6 +66,7 @@ def files(tmp_path_factory):
 class Encoder:
     """An encoder that gives every text another vector. (Those of folders: test_sbert.py.)"""
     flops = 0
+    fingerprint = ""
 
     def __init__(self, name):
         self.fingerprint = name
@@ -117,10 +118,10 @@ def record(patch, main, arguments: list[str]) -> dict[str, list]:
             (runner, "Answers", None), (runner, "answers_of", answers_of)):
         patch.setattr(owner, name, recorder(getattr(owner, name), instead))
     init = Pecan.__init__
-    stages = {"build": recorder(pecan.build),
-              "summarise": recorder(pecan.summarise, lambda call: [([], 0) for _ in call.batch]),
-              "search": recorder(Search, lambda _: SimpleNamespace(model=SimpleNamespace(flops=0),
-                                                                   answer=lambda: Answer("Mara", [0], 1, 1)))}
+    stages = {"build": Recorder(calls, pecan.build, None),
+              "summarise": Recorder(calls, pecan.summarise, lambda call: [([], 0) for _ in call.batch]),
+              "search": Recorder(calls, Search, lambda _: SimpleNamespace(
+                  model=SimpleNamespace(flops=0), answer=lambda: Answer("Mara", [0], 1, 1)))}
     patch.setattr(Pecan, "__init__", lambda self, *given, **named: init(self, *given, **named | stages))
     patch.setattr(models, "load_encoder", lambda name, model: Encoder(name or f"of {model.folder.name}"))
     patch.setattr(models, "load_towers", lambda names, model: [*map(Encoder, names or ("none", "none"))])
