@@ -694,7 +694,7 @@ class Pecan(Method):
         """What each graph depends on: stage 1. A subclass may have changed how it is run, so all of it counts."""
         built_by = identity_of(model=self.builder, settings=self.construction.construction_settings(),
                                build=self.stages["build"], summarise=self.stages["summarise"],
-                               made_by=None if type(self) is Pecan else [type(self), vars(self)])
+                               made_by=together if type(self) is Pecan else [type(self), vars(self)])
         return [{"document": document.hash} | built_by for document in documents]
 
     def construct(self, document: Document) -> Generator:

@@ -1,9 +1,9 @@
 """What a graph or an answer depends on, so that none is taken that other code or other arguments have made.
 
-A function or class counts by its file, and by those of the project that this file imports. Comments and other files do
-not count; an installed package counts by its name.
+A function or class counts by its source, with that of all it names in its file and in those of the project that it
+imports. Comments do not count, nor do other functions and files; an installed package counts by its name.
 
-Not noticed: another version of a package, an import whose name is computed, and what is replaced in a module, in a
+Not noticed: another version of a package, a name that is computed (getattr), and what is replaced in a module, in a
 class or in an object with a fingerprint while the program runs.
 """
 import ast
@@ -14,8 +14,10 @@ import re
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from functools import cache
-from importlib.util import find_spec, resolve_name
+from importlib.util import find_spec
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from types import FunctionType
@@ -42,23 +44,19 @@ def identity_of(**parts) -> dict:
     """
     names = {}
     sources = {}
-    modules = []                                            # it grows while it is read
     try:
         for name, part in parts.items():
             with reading(name, "nothing can name it; take functions and classes of files, plain values, dataclasses or "
                          "classes that define `fingerprint`"):
-                names[name] = named(part, modules)
-        for module in modules:
-            sources[module], imported = read(module)
-            modules += [name for name in imported if name not in modules]
+                names[name] = named(part, sources)
     except InputError as error:
         remark(f"nothing is kept on disk: {error}")
         return {"code": None}
-    return {"code": hash_of(sorted(sources.items()))} | names
+    return {"code": hash_of(sources)} | names
 
 
-def named(value, modules: list[str]):
-    """A name for a value, in JSON's types. A function or class goes by its place; `modules` gets the module.
+def named(value, sources: dict[str, list]):
+    """A name for a value, in JSON's types. A function or class goes by its place, and `sources` gets its source.
 
     An object goes by its class and the fingerprint that this class defines, or else by what pickle would keep of it.
     An error if nothing tells it from others like it.
@@ -67,52 +65,64 @@ def named(value, modules: list[str]):
     if kind in (type(None), bool, int, str) or kind is float and math.isfinite(value):
         return value
     if kind in (list, tuple):
-        return [named(item, modules) for item in value]
+        return [named(item, sources) for item in value]
     if kind in (set, frozenset):
-        return sorted((named(item, modules) for item in value), key=repr)
+        return sorted((named(item, sources) for item in value), key=repr)
     if kind is dict:
-        return {str(named(key, modules)): named(item, modules) for key, item in value.items()}
+        return {str(named(key, sources)): named(item, sources) for key, item in value.items()}
 
     if isinstance(value, (type, FunctionType, type(installed))):
         module = value.__module__
-        modules.append(module)
-        if not installed(module) and attrgetter(value.__qualname__)(sys.modules[module]) is not value:
-            raise NameError(f"{value.__qualname__} is something else")
-        return f"{module}.{value.__qualname__}"
+        name = value.__qualname__
+        if not installed(module) and attrgetter(name)(sys.modules[module]) is not value:
+            raise NameError(f"{name} is something else")
+        follow(module, name.partition(".")[0], sources)
+        return f"{module}.{name}"
 
     # A subclass with an own __init__ may hold more than the fingerprint that it inherits knows.
     maker = next(base for base in kind.__mro__ if vars(base).keys() & {"__init__", "fingerprint"})
     if "fingerprint" in vars(maker):
-        return f"{named(kind, modules)} {value.fingerprint}".strip()
+        return f"{named(kind, sources)} {value.fingerprint}".strip()
     reduce = copyreg.dispatch_table.get(kind)
     made = reduce(value) if reduce else value.__reduce_ex__(4)
-    return f"{getattr(value, '__self__', kind)}.{made}" if isinstance(made, str) else named([kind, *made], modules)
+    return f"{getattr(value, '__self__', kind)}.{made}" if isinstance(made, str) else named([kind, *made], sources)
+
+
+def follow(module: str, name: str, sources: dict[str, list]):
+    """Put what a name means in a module (*: all its names) into `sources`, with what the names in it mean."""
+    place = f"{module}.{name}"
+    if place in sys.modules:                                # from package import module
+        return follow(place, "*", sources)
+    if place in sources:
+        return
+    sources[place] = []
+    if installed(module):
+        return
+
+    bound = statements(module)
+    for statement in chain(*bound.values()) if name == "*" else bound[name] + bound["*"]:
+        sources[place].append(ast.dump(statement))
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name):
+                follow(module, node.id, sources)
+            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+                of = getattr(node, "module", None)
+                follow(*(of, alias.name) if of else (alias.name, "*"), sources)
 
 
 @cache
-def read(module: str) -> tuple[str, list[str]]:
-    """The source of a module of the project, and the names of modules that it imports (and of what is in them).
-
-    Nothing of another module, and of what is no module.
-    """
-    spec = None
-    with contextlib.suppress(ModuleNotFoundError):
-        spec = find_spec(module)
-    if installed(module) or not spec or not spec.origin:
-        return "", []
-    file = Path(spec.origin)
+def statements(module: str) -> dict[str, list[ast.stmt]]:
+    """The statements at the top of a module's file, by the names that they bind (and some that they only use)."""
+    file = Path(find_spec(module).origin)
     if file.stat().st_mtime > BEGUN:
         raise InputError(f"{file} has changed since the program began; begin again")
 
-    tree = ast.parse(file.read_bytes())
-    imported = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            of = resolve_name("." * node.level + (node.module or ""), module.rpartition(".")[0])
-            imported += [of, *(f"{of}.{alias.name}" for alias in node.names)]
-    return ast.dump(tree), imported
+    bound = defaultdict(list)
+    for statement in ast.parse(file.read_bytes()).body:
+        for node in [statement] if hasattr(statement, "name") else ast.walk(statement):
+            for key in ("name", "asname", "id"):            # of a definition or an import, and of a value
+                bound[(getattr(node, key, None) or "").partition(".")[0]].append(statement)
+    return bound
 
 
 @cache

@@ -81,6 +81,8 @@ class Encoder:
         output             name of the matrix after attention
         output_norm        name of the norm after that
     """
+    fingerprint = ""              # made below; for core.code, which asks each class with an __init__ to define it
+
     def __init__(self, model: str | Path, device="cpu", pooling: str | None = None, unit: bool = True):
         folder = locate(model, weights=True)
         self.pooling = pooling or _pooling(folder)
@@ -88,7 +90,7 @@ class Encoder:
         self.device = device
         self.flops = 0
         self.batches = Batches(32)                             # sentences that run together
-        self.files = fingerprint(folder)
+        self.fingerprint = f"{self.pooling} {fingerprint(folder)}"
 
         path = folder / "config.json"
         with reading(path, "not the config.json of an encoder"):
@@ -111,11 +113,6 @@ class Encoder:
         self.tokenizer = _tokenizer(folder, raw["max_position_embeddings"] - self.first_position)
         if max(self.tokenizer.get_vocab().values(), default=0) >= raw["vocab_size"]:
             raise InputError(f"{folder}: vocab_size is {raw['vocab_size']}, and the tokenizer has larger ids")
-
-    @property
-    def fingerprint(self) -> str:
-        """All that its vectors depend on, for core.code."""
-        return f"{self.pooling} {self.files}"
 
     def shapes(self, raw: dict) -> dict[str, tuple[int, ...]]:
         """Every tensor that config.json asks for, and its shape."""

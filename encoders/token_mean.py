@@ -26,6 +26,8 @@ class TokenMean:
     `flops` counts the product with the whitening matrix.
     """
 
+    fingerprint = ""              # made below; for core.code, which asks each class with an __init__ to define it
+
     def __init__(self, model: Llama, unit: bool = True):
         self.table = model.weights["model.embed_tokens.weight"]                            # [V, D]
         self.weights = torch.ones(len(self.table), device=self.table.device)               # of each token in a mean [V]
@@ -33,7 +35,7 @@ class TokenMean:
         self.mean = self.table.mean(0, dtype=torch.float32)
         self.unit = unit
         self.flops = 0
-        self.model = model
+        self.fingerprint = f"whitened mean {model.fingerprint}"
 
         # SIF (Arora, Liang and Ma 2017): a / (a + p), where p is a token's share of all tokens.
         path = model.folder and model.folder / COUNTS
@@ -41,11 +43,6 @@ class TokenMean:
             with reading(path, f"counts must be {len(self.table)} numbers"):
                 counts = torch.tensor(read_json(path)["counts"], dtype=torch.float64).view(len(self.table))
             self.weights = (RARE / (RARE + counts / counts.sum())).to(self.weights)
-
-    @property
-    def fingerprint(self) -> str:
-        """All that its vectors depend on, for core.code."""
-        return f"whitened mean {self.model.fingerprint}"
 
     @cached_property
     def whitening(self) -> torch.Tensor:

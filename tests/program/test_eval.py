@@ -151,16 +151,14 @@ def test_two_runs_on_one_folder(tmp_path, monkeypatch):
     assert held == [True] and not file.exists()
 
 
-def test_other_settings_do_not_mix(tmp_path, monkeypatch):
-    """Answers of other settings, or of unknown code, are refused, and stay as they are."""
+def test_other_settings_do_not_mix(tmp_path):
+    """Answers of other settings are refused, and stay as they are."""
     arguments = "--limit", 1, "--method", "bm25", "--output", tmp_path / "r", "--chunk"
     run(*arguments, 24)
     first = answers(tmp_path / "r")
     said = run(*arguments, 25, code=2).stderr
     assert "bm25.jsonl holds answers of another chunk (24 there, 25 here); choose another --output" in said
     assert answers(tmp_path / "r") == first and run(*arguments, 24)
-    monkeypatch.setattr(BM25, "read", BM25.ready)
-    assert "answers of another code" in run(*arguments, 24, code=2).stderr
 
 
 DATA = ('{"id": "d", "passages": ["Ann came."], "questions": [{"id": "q", "question": "Who?", '

@@ -160,7 +160,7 @@ def go(tmp_path, monkeypatch):
             file.write_text(text.replace(old, new))
             os.utime(file, (core.code.BEGUN - age,) * 2)                   # as if it had been there at the beginning
             sys.modules.pop(name, None)
-        core.code.read.cache_clear()
+        core.code.statements.cache_clear()
         core.files.remark.cache_clear()
         importlib.invalidate_caches()
         monkeypatch.setitem(methods.TABLES, None, ((importlib.import_module("rows").ROW,), ()))
@@ -189,9 +189,9 @@ def test_a_changed_variant_prints_its_own_numbers(go, tmp_path, before, after, o
 
 @pytest.mark.parametrize("row", [BUILD("partial(weighted, by=(1, .5))"), SEARCH("Cube")])
 def test_what_changes_nothing_refuses_nothing(go, row):
-    """A comment, and another row of the list."""
+    """A comment, another function of the file, and another row of the list."""
     first = go(row, "r")
-    again = go(row + "\nROWS = ROW, made(Method)", "r", old="# Variants of a user.", new="# Variants of mine.")
+    again = go(row + "\nROWS = ROW, made(Method)", "r", old="# Variants of a user.", new="# Mine.\ndef new(): pass")
     assert "1 of 1 answers, 1 of 1 graphs found" in again.stderr and again.numbers == first.numbers
 
 
