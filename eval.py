@@ -108,19 +108,18 @@ def score_files(args: argparse.Namespace):
     """Print the metrics of prediction files, ours or LongBench's. Of two of ours, also those of the questions that both
     have, and how their setups differ.
     """
+    def table(head, runs, columns):
+        return tables.as_text("", [head, *columns], [[path, *tables.cells(run, columns)] for path, run in runs.items()])
+
     files = {path: metrics.read_predictions(path) for path in args.score}
-    scores = {path: metrics.scores(rows) for path, rows in files.items()}
-    columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
-    rows = [[path, *tables.cells(found, columns)] for path, found in scores.items()]
-    texts = [tables.as_text("", ["predictions", *columns], rows)]
+    found = {path: metrics.scores(rows) for path, rows in files.items()}
+    texts = [table("predictions", found, ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"])]
     if len(files) == 2 and (pairs := metrics.shared(*files.values())):
         first, second = map(list, zip(*pairs))
         both = dict(zip(files, (metrics.summary(first), metrics.summary(second, first))))
-        columns = ["F1", "nodes", "FLOPs/query", "n", "F1 - first row"]
-        rows = [[path, *tables.cells(run, columns)] for path, run in both.items()]
-        scores |= {"both": both, "setup": setup_differences(*files)}
-        texts += ["", tables.as_text("", ["questions of both", *columns], rows), "", *scores["setup"]]
-    output(args, scores, *texts)
+        texts += ["", table("questions of both", both, ["F1", "nodes", "FLOPs/query", "n", "F1 - first row"]), ""]
+        found |= {"both": both, "setup": setup_differences(*files)}
+    output(args, found, *texts, *found.get("setup", ()))
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):
@@ -189,7 +188,8 @@ def main(argv=None) -> int:
         return 0
 
     datasets = [Dataset(path, args.limit) for path in args.dataset]
-    results = {dataset.name: {"report": dataset.report, "runs": {}, "needs --top": {}} for dataset in datasets}
+    results = {dataset.name: {"report": dataset.report, "paper": args.dataset_settings or dataset.name, "runs": {},
+                              "needs --top": {}} for dataset in datasets}
     if len({name.casefold() for name in results}) < len(datasets):                # a Mac has one folder for both
         raise InputError(f"--dataset: two of {' '.join(args.dataset)} have the same name; run them one by one, "
                          "each with its own --output")

@@ -8,7 +8,6 @@ class or in an object with a fingerprint while the program runs.
 """
 import ast
 import contextlib
-import copyreg
 import math
 import re
 import subprocess
@@ -20,7 +19,7 @@ from importlib.util import find_spec
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 
 from core.files import InputError, hash_of, reading, remark
 
@@ -71,7 +70,7 @@ def named(value, sources: dict[str, list]):
     if kind is dict:
         return {str(named(key, sources)): named(item, sources) for key, item in value.items()}
 
-    if isinstance(value, (type, FunctionType, type(installed))):
+    if isinstance(value, (type, FunctionType, BuiltinFunctionType, type(installed))):
         module = value.__module__
         name = value.__qualname__
         if not installed(module) and attrgetter(name)(sys.modules[module]) is not value:
@@ -83,9 +82,7 @@ def named(value, sources: dict[str, list]):
     maker = next(base for base in kind.__mro__ if vars(base).keys() & {"__init__", "fingerprint"})
     if "fingerprint" in vars(maker):
         return f"{named(kind, sources)} {value.fingerprint}".strip()
-    reduce = copyreg.dispatch_table.get(kind)
-    made = reduce(value) if reduce else value.__reduce_ex__(4)
-    return f"{getattr(value, '__self__', kind)}.{made}" if isinstance(made, str) else named([kind, *made], sources)
+    return named([kind, value.__reduce_ex__(4)], sources)
 
 
 def follow(module: str, name: str, sources: dict[str, list]):
@@ -101,7 +98,7 @@ def follow(module: str, name: str, sources: dict[str, list]):
 
     bound = statements(module)
     for statement in chain(*bound.values()) if name == "*" else bound[name] + bound["*"]:
-        sources[place].append(ast.dump(statement))
+        sources[place].append(ast.unparse(statement))
         for node in ast.walk(statement):
             if isinstance(node, ast.Name):
                 follow(module, node.id, sources)
@@ -121,7 +118,7 @@ def statements(module: str) -> dict[str, list[ast.stmt]]:
     for statement in ast.parse(file.read_bytes()).body:
         for node in [statement] if hasattr(statement, "name") else ast.walk(statement):
             for key in ("name", "asname", "id"):            # of a definition or an import, and of a value
-                bound[(getattr(node, key, None) or "").partition(".")[0]].append(statement)
+                bound[str(getattr(node, key, None)).partition(".")[0]].append(statement)
     return bound
 
 

@@ -169,6 +169,7 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
 
     runs = []
     for dataset in datasets:
+        known_as = args.dataset_settings or dataset.name
         for row in sorted(args.rows, key=lambda row: row.name != "pecan"):
             if row.make is pecan_of:
                 changes = [f"w/o {name}" for name in args.without]
@@ -177,12 +178,12 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
 
             # Each model has its own settings, and its window may not exceed the length that it was made for.
             options = argparse.Namespace(**vars(args) | row.checkpoints)
-            by_paper = PAPER.get(args.dataset_settings or dataset.name, {}) | row.paper
+            by_paper = PAPER.get(known_as, {}) | row.paper
             sources = by_paper, chosen_settings(args), row.changes
             settings, construction = (name and resolve(locate(name), read_config(locate(name)).max_length, *sources)
                                       for name in (options.model, options.builder))
 
-            top_k = args.top or row.paper_x.get(dataset.name) if row.top_k == "X" else row.top_k
+            top_k = args.top or row.paper_x.get(known_as) if row.top_k == "X" else row.top_k
             output = Path(args.output)
             runs.append(Run(dataset, row, options, settings, construction, top_k,
                             output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs")))

@@ -40,7 +40,7 @@ def add_model_options(parser: argparse.ArgumentParser):
     parser.add_argument("--confidence", type=float, help="confidence threshold t_p (paper: 0.5; Qasper 0.98, "
                                                            "MuSiQue 0.55)")
     parser.add_argument("--dataset-settings", choices=PAPER, metavar="NAME",
-                        help="the paper's t_p and length of an answer for this data set: "
+                        help="the paper's settings, X and figures for this data set: "
                              f"{', '.join(PAPER)} (eval.py: default by the names of official files)")
     parser.add_argument("--patience", type=int, help="stop patience t_n (paper: 1)")
     parser.add_argument("--batch", type=int, help="rows that run together: summaries, searches, replies (default: 32, "

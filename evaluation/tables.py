@@ -1,12 +1,13 @@
 """The tables and figures of the paper: measured results next to published ones.
 
-Results are data set -> {"runs": name of a run -> its summary, "needs --top": name -> label of rows that lack their X};
-for Table A3, data set -> {"lengths": ...}. A run that failed is missing. "not run": not measured. "none": no such
-number exists. "-": does not apply to this run. Scores are percentages with 95 % bootstrap intervals. FLOPs are counted;
-K M G T are powers of 1000.
+Results are data set -> {"paper": the name that its figures have in the paper, "runs": name of a run -> its summary,
+"needs --top": name -> label of rows that lack their X}; for Table A3 also "lengths". A run that failed is missing.
+"not run": not measured. "none": no such number exists. "-": does not apply to this run. Scores are percentages with
+95 % bootstrap intervals. FLOPs are counted; K M G T are powers of 1000.
 """
 import re
 from collections import Counter
+from functools import partial
 
 from evaluation import paper
 from evaluation.methods import TABLES
@@ -85,11 +86,14 @@ def tables_of(table: str | None, results: dict) -> list[str]:
     if table is None:
         return [overview(dataset, entry) for dataset, entry in results.items() if entry["runs"]]
     others = {"patience": (), "systems": (*paper.DATASETS, *paper.OTHER_DATASETS)}         # Figure 4 has no numbers
-    datasets = dict.fromkeys([*results, *others.get(table, paper.DATASETS)])
+    missing = dict.fromkeys(others.get(table, paper.DATASETS))
+    for entry in results.values():
+        missing.pop(entry["paper"], None)
+    results = results | {dataset: {"paper": dataset, "runs": {}, NEEDS_TOP: {}} for dataset in missing}
     if table == "A3":
-        return [table_a3(datasets, results)]
-    show = {"A4": table_a4, "nodes": nodes}.get(table, lambda *of: compared(table, *of))
-    return [show(dataset, results.get(dataset, {"runs": {}, NEEDS_TOP: {}})) for dataset in datasets]
+        return [table_a3(results)]
+    show = {"A4": table_a4, "nodes": nodes}.get(table, partial(compared, table))
+    return [show(dataset, entry["paper"], entry) for dataset, entry in results.items()]
 
 
 def remarks(results: dict, question_again: bool | None) -> list[str]:
@@ -144,13 +148,13 @@ PUBLISHED = {"published F1": "{0.f1:.1f}", "ROUGE-L": "{0.rouge_l:.1f}", "FLOPs"
              "ratio": "{0.ratio:.2f}x", "published": "{0[0]}", "on": "{0[1]}", "by": "{0[2]}"}
 
 
-def compared(table: str, dataset: str, entry: dict) -> str:
+def compared(table: str, title: str, dataset: str, entry: dict) -> str:
     """A table of COMPARED: a row for each run that belongs there, next to the paper's figures.
 
     Rows that only the paper has come last: in Table 2 the pairs of models that were not run.
     """
     runs = entry["runs"]
-    title, head, *columns, figures = COMPARED[table]
+    name_of_table, head, *columns, figures = COMPARED[table]
     measured, published = (names.split(", ") for names in columns)
     fixed = TABLES[table][0]
     labels = {} if callable(fixed) else {row.name: row.label for row in fixed}
@@ -164,7 +168,7 @@ def compared(table: str, dataset: str, entry: dict) -> str:
         missing = NEEDS_TOP if name in entry[NEEDS_TOP] else NOT_RUN
         rows.append([label_of_whole(dataset) if name == "whole" else label, *cells(runs.get(name), measured, missing),
                      *(PUBLISHED[column].format(found) if found else NONE for column in published)])
-    return as_text(f"{title}, {dataset}", [head, *measured, *published], rows)
+    return as_text(f"{name_of_table}, {title}", [head, *measured, *published], rows)
 
 
 def label_of_whole(dataset: str) -> str:
@@ -173,19 +177,19 @@ def label_of_whole(dataset: str) -> str:
     return "whole document" + (f" (published: Llama-3.1-8B{cut})" if dataset in paper.DATASETS else "")
 
 
-def table_a3(datasets: dict, results: dict) -> str:
+def table_a3(results: dict) -> str:
     """Lengths: average, least and most tokens of a document, and the numbers of documents and questions."""
     rows = []
-    for dataset in datasets:
-        lengths = results[dataset]["lengths"].values() if dataset in results else [None] * 5
-        figures = [*paper.TABLE_A3.get(dataset, [None] * 3), paper.QUESTIONS.get(dataset)]
+    for dataset, entry in results.items():
+        lengths = entry["lengths"].values() if "lengths" in entry else [None] * 5
+        figures = [*paper.TABLE_A3.get(entry["paper"], [None] * 3), paper.QUESTIONS.get(entry["paper"])]
         rows.append([dataset, *(NOT_RUN if n is None else f"{n:,.0f}" for n in lengths),
                      *(NONE if figure is None else f"{figure:,}" for figure in figures)])
     return as_text("Table A3, tokens of a document", ["data", "average", "min", "max", "documents", "questions",
                                                     "published average", "min", "max", "questions"], rows)
 
 
-def table_a4(dataset: str, entry: dict) -> str:
+def table_a4(title: str, dataset: str, entry: dict) -> str:
     """FLOPs: the whole document, construction, search, and both stages per query for 1 to 8 queries a document."""
     whole = entry["runs"].get("whole")
     pecan = entry["runs"].get("pecan")
@@ -199,10 +203,10 @@ def table_a4(dataset: str, entry: dict) -> str:
     # The rows are in the paper's order.
     for row, figures in zip(rows, paper.TABLE_A4.values(), strict=True):
         row.append(f"{figures[dataset]:.1f}T" if dataset in figures else NONE)
-    return as_text(f"Table A4, {dataset}", ["FLOPs", "measured", "n", "published"], rows)
+    return as_text(f"Table A4, {title}", ["FLOPs", "measured", "n", "published"], rows)
 
 
-def nodes(dataset: str, entry: dict) -> str:
+def nodes(title: str, dataset: str, entry: dict) -> str:
     """Figure 3: queries by the number of nodes read, with a bar for each range of five; the longest has 40 signs.
 
     The paper prints a picture. GARLIC 4.4 has the averages.
@@ -214,4 +218,4 @@ def nodes(dataset: str, entry: dict) -> str:
     for n in range(max(counts, default=-1) + 1):
         bar = "#" * -(-40 * counts[n] // max(counts.values()))           # rounded up: one query shows
         rows.append([f"{5 * n}-{5 * n + 4}", str(counts[n]), bar, NONE])
-    return as_text(f"Figure 3, {dataset}, queries by nodes read", ["nodes", "queries", "", "published"], rows)
+    return as_text(f"Figure 3, {title}, queries by nodes read", ["nodes", "queries", "", "published"], rows)

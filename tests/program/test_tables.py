@@ -183,3 +183,18 @@ def test_each_table_shows_its_runs_and_the_papers_figures(options, tmp_path, mon
         assert f"\n\n{block}\n\n" in f"\n\n{text}\n"
     assert done.stdout.startswith(text)
     assert [folder for (folder,), _ in unloaded] == [model] * ("A3" in options)
+
+
+@pytest.mark.parametrize("name", ["1", "3", "A3", "A4", "nodes"])
+def test_a_file_may_take_the_papers_settings_and_figures(name, tmp_path, monkeypatch):
+    """With --dataset-settings it prints what the official file prints, each X and figure, but for its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Runner, "do", lambda _, run: ([(run.top_k or 9, False)], {}, []))
+    monkeypatch.setattr(metrics, "summary", numbered)
+    monkeypatch.setattr(datasets, "TAKEN", ())              # the file may have the paper's name
+    printed = []
+    for data, options in (("Qasper", ()), ("mine", ("--dataset-settings", "Qasper"))):
+        write_lines(Path(f"{data}.jsonl"), [{"text": "Tom came.", "questions": [{"question": "?", "answers": ["x"]}]}])
+        printed.append(run("--table", name, "--dataset", f"{data}.jsonl", "--output", data, *options).stdout)
+    official, own = (text.split("Results:")[0].split() for text in printed)
+    assert own == [word.replace("Qasper", "mine") for word in official] and "needs --top" not in printed[1]

@@ -8,7 +8,6 @@ import importlib
 import json
 import math
 import os
-import re
 import sys
 from collections import Counter
 from functools import partial
@@ -16,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, call
 
-import numpy
 import pytest
 import torch
 from runs import run, write_lines
@@ -137,10 +135,9 @@ EDITS = {
 
 
 def test_what_differs_has_other_names():
-    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, numpy.floor, len, [].append,
-              [1].append, (1, 2), {1}, {1: 2}, Path("a"), "a", re.compile("a"), re.compile("a", re.I), partial(max, 1),
-              partial(max, 2), torch.float32, "float32", Counter("a"), Counter("aa"), COUNT._replace(holds=len),
-              POSITIVE._replace(holds=len), Settings(), Settings(chunk=9)]
+    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, len, (1, 2), {1}, {1: 2},
+              Path("a"), "a", partial(max, 1), partial(max, 2), torch.float32, "float32", Counter("a"), Counter("aa"),
+              COUNT._replace(holds=len), POSITIVE._replace(holds=len), Settings(), Settings(chunk=9)]
     assert len({repr(identity_of(value=value)) for value in values}) == len(values)
     assert identity_of(value={"b", "a"}) == identity_of(value={"a", "b"})
 
