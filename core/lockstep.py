@@ -46,7 +46,7 @@ class Row:
             self.passes.put(None)
 
     def go_on(self):
-        """Wait while the search runs: until it waits for a pass, or has ended."""
+        """Wait while the search runs, for the pass that it wants next; None if it has ended."""
         self.wanted = self.passes.get()
 
 
@@ -65,11 +65,15 @@ def side_by_side(model, cache, searches) -> list:
                 found.append(pool.submit(row.run, search))
                 row.go_on()
 
-            while (order := sorted(rows, key=lambda row: row.kind))[0].kind != ENDED:
-                if order != rows:
-                    cache.keep_rows([rows.index(row) for row in order])
-                    rows = order
-                share_pass(model, cache, [row for row in rows if row.kind == rows[0].kind])
+            while (kind := min(row.kind for row in rows)) != ENDED:
+                places = [b for b, row in enumerate(rows) if row.kind == kind]
+                n = len(places)
+                # They move to the beginning: each from behind it changes places with one of another kind.
+                for b, other in zip({*range(n)}.difference(places), filter(n.__le__, places)):
+                    rows[b], rows[other] = rows[other], rows[b]
+                    for tensor in (*cache.keys, *cache.values):
+                        tensor[[b, other]] = tensor[[other, b]]
+                share_pass(model, cache, rows[:n])
         finally:
             for row in rows:
                 row.results.put(None)                       # after an error or an interruption, all searches end
@@ -78,7 +82,6 @@ def side_by_side(model, cache, searches) -> list:
 
 def share_pass(model, cache, rows):
     """Run the passes that these rows wait for, as one. They are the first of the cache, because the rest must not run.
-
     Then each search goes on, until it waits for its next pass or has ended.
     """
     tokens, positions, caches, attended, ends = zip(*(row.wanted for row in rows))
