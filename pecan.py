@@ -723,13 +723,13 @@ class Pecan(Method):
         return self.search(prepared, question, model).answer()
 
     def answer_all(self, asked):
-        """Searches run side by side (core/lockstep.py), those of graphs of like size together."""
+        """Searches run side by side (core/lockstep.py), those of one graph together, as they are asked."""
         def beside(numbers):
             cache = Cache(self.model, len(numbers), self.settings.window)
             return side_by_side(self.model, cache, [partial(self.answer, *asked[n]) for n in numbers])
 
         # A row of the shared cache takes a window, whatever is read into it.
-        return self.searches.run(sorted(range(len(asked)), key=lambda n: len(asked[n][0].texts)), lambda n: 1, beside)
+        return self.searches.run(range(len(asked)), lambda n: 1, beside)
 
     def search(self, prepared: Prepared, question: str, model: Llama | None = None) -> Search:
         """The search for a question, before it has visited a node. `model` is self.model, or one that shares it."""

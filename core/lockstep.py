@@ -16,8 +16,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from core.files import InputError
 
-ENDED = (2,)                      # the kind of a row that wants no more passes; it is sorted behind the others
-
 
 class Row:
     """One of the searches: its copy of the model, and what goes between its thread and the caller's."""
@@ -32,8 +30,8 @@ class Row:
 
     def forward(self, tokens, positions, cache, attended, ends):
         """The forward pass of the copy: wait until it has run beside others."""
-        self.kind = not attended, ends is None              # in this order: nodes, other text, a token of a reply
-        self.passes.put((tokens[0], positions[0], cache, attended, ends))
+        kind = not attended, ends is None                   # in this order: nodes, other text, a token of a reply
+        self.passes.put((kind, tokens[0], positions[0], cache, attended, ends))
         return self.results.get() or sys.exit()             # None ends the thread
 
     def run(self, search):
@@ -42,12 +40,11 @@ class Row:
         except InputError as error:
             return InputError(str(error))                   # without its frames, which hold tensors
         finally:
-            self.kind = ENDED
-            self.passes.put(None)
+            self.passes.put([None])                         # of no kind: it has ended
 
     def go_on(self):
-        """Wait while the search runs, for the pass that it wants next; None if it has ended."""
-        self.wanted = self.passes.get()
+        """Wait while the search runs, for the pass that it wants next."""
+        self.kind, *self.wanted = self.passes.get()
 
 
 def side_by_side(model, cache, searches) -> list:
@@ -65,15 +62,14 @@ def side_by_side(model, cache, searches) -> list:
                 found.append(pool.submit(row.run, search))
                 row.go_on()
 
-            while (kind := min(row.kind for row in rows)) != ENDED:
-                places = [b for b, row in enumerate(rows) if row.kind == kind]
-                n = len(places)
-                # They move to the beginning: each from behind it changes places with one of another kind.
-                for b, other in zip({*range(n)}.difference(places), filter(n.__le__, places)):
-                    rows[b], rows[other] = rows[other], rows[b]
+            while kinds := [row.kind for row in rows if row.kind]:
+                places = [b for b, row in enumerate(rows) if row.kind == min(kinds)]
+                # They move to the beginning: where one of another kind is, the last of them takes its place.
+                for b, last in zip([b for b in range(len(places)) if b not in places], reversed(places)):
+                    rows[b], rows[last] = rows[last], rows[b]
                     for tensor in (*cache.keys, *cache.values):
-                        tensor[[b, other]] = tensor[[other, b]]
-                share_pass(model, cache, rows[:n])
+                        tensor[[b, last]] = tensor[[last, b]]
+                share_pass(model, cache, rows[:len(places)])
         finally:
             for row in rows:
                 row.results.put(None)                       # after an error or an interruption, all searches end
