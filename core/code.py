@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
@@ -92,33 +91,41 @@ def follow(module: str, name: str, sources: dict[str, list]):
         return follow(place, "*", sources)
     if place in sources:
         return
-    sources[place] = []
-    if installed(module):
-        return
 
-    bound = statements(module)
-    for statement in chain(*bound.values()) if name == "*" else bound[name] + bound["*"]:
-        sources[place].append(ast.unparse(statement))
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name):
-                follow(module, node.id, sources)
-            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
-                of = getattr(node, "module", None)
-                follow(*(of, alias.name) if of else (alias.name, "*"), sources)
+    sources[place] = []
+    bound = {} if installed(module) else statements(module)
+    for text, others in chain(*bound.values()) if name == "*" else bound.get(name, []) + bound.get("*", []):
+        sources[place].append(text)
+        for other in others:
+            follow(*other, sources)
 
 
 @cache
-def statements(module: str) -> dict[str, list[ast.stmt]]:
-    """The statements at the top of a module's file, by the names that they bind (and some that they only use)."""
+def statements(module: str) -> dict[str, list[tuple[str, dict]]]:
+    """The statements at the top of a module's file, by the names that they bind (and some that they only use).
+
+    Each as its text, and the names in it, as (module, name).
+    """
     file = Path(find_spec(module).origin)
     if file.stat().st_mtime > BEGUN:
         raise InputError(f"{file} has changed since the program began; begin again")
 
-    bound = defaultdict(list)
+    bound = {}
     for statement in ast.parse(file.read_bytes()).body:
-        for node in [statement] if hasattr(statement, "name") else ast.walk(statement):
+        nodes = [*ast.walk(statement)]
+        text = ast.unparse(statement)
+        others = {}
+        for node in nodes:
+            if isinstance(node, ast.Name):
+                others[module, node.id] = None
+            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+                of = getattr(node, "module", None)
+                others[(of, alias.name) if of else (alias.name, "*")] = None
+
+        for node in nodes[:1] if hasattr(statement, "name") else nodes:
             for key in ("name", "asname", "id"):            # of a definition or an import, and of a value
-                bound[str(getattr(node, key, None)).partition(".")[0]].append(statement)
+                name = str(getattr(node, key, None)).partition(".")[0]
+                bound.setdefault(name, []).append((text, others))
     return bound
 
 
