@@ -131,6 +131,6 @@ def statements(module: str) -> dict[str, list[tuple[str, dict]]]:
 
 @cache
 def installed(module: str) -> bool:
-    """Whether a module is Python's own or of an installed package."""
+    """Whether a module is Python's own or of an installed package, or of one that is not there."""
     package = module.partition(".")[0]
-    return package in sys.stdlib_module_names or bool(re.search("(site|dist)-packages", str(find_spec(package))))
+    return package in sys.stdlib_module_names or bool(re.search("(site|dist)-packages|^None", str(find_spec(package))))
