@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from operator import attrgetter
@@ -69,6 +69,8 @@ def named(value, sources: dict[str, list]):
     if kind is dict:
         return {str(named(key, sources)): named(item, sources) for key, item in value.items()}
 
+    if kind is partial:
+        return named([value.func, *value.args, value.keywords], sources)
     if isinstance(value, (type, FunctionType, BuiltinFunctionType, type(installed))):
         module = value.__module__
         name = value.__qualname__
