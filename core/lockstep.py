@@ -24,12 +24,17 @@ class Row:
         self.model = copy(model)
         self.model.forward = self.forward
         self.model.recorded = lambda *_: self.forward       # a step that waits for others cannot be recorded
-        self.model.zeros = lambda *_: model.zeros(0)        # its own cache has a length and nodes, but no memory
+        # The search's cache has a length and nodes, but no memory. Others that a variant makes later have it.
+        self.model.zeros = lambda *shape: model.zeros(*shape if self.kind else [0])
+        self.alone = model.forward
+        self.kind = None                                    # of the pass that it waits for; None: of none
         self.passes = SimpleQueue()                         # from the search: the pass that it waits for
         self.results = SimpleQueue()                        # to the search: what came of it
 
-    def forward(self, tokens, positions, cache, attended, ends):
+    def forward(self, tokens, positions, cache, attended, ends, slots=0):
         """The forward pass of the copy: wait until it has run beside others."""
+        if len(cache.keys[0]):                              # not the search's cache, but another with memory
+            return self.alone(tokens, positions, cache, attended, ends, slots)
         kind = not attended, ends is None                   # in this order: nodes, other text, a token of a reply
         self.passes.put((kind, tokens[0], positions[0], cache, attended, ends))
         return self.results.get() or sys.exit()             # None ends the thread
@@ -47,6 +52,7 @@ class Row:
         self.kind, *self.wanted = self.passes.get()
 
 
+@torch.no_grad()
 def side_by_side(model, cache, searches) -> list:
     """What search(model) returns for each search, or its InputError. An error of a pass is raised.
 
@@ -73,7 +79,8 @@ def side_by_side(model, cache, searches) -> list:
         finally:
             for row in rows:
                 row.results.put(None)                       # after an error or an interruption, all searches end
-    return [each.result() for each in found]
+    # Popped, because an error keeps this frame. If the frame kept the error, too, the cache would not be freed.
+    return [found.pop(0).result() for _ in searches]
 
 
 def share_pass(model, cache, rows):
@@ -89,5 +96,6 @@ def share_pass(model, cache, rows):
     hidden, a = model.some_rows_at_a_time(pad_sequence(tokens, True), pad_sequence(positions, True, cache.capacity),
                                           cache, max(attended), None if ends[0] is None else torch.cat(ends))
     for b, row in enumerate(rows):
-        row.results.put((hidden[b, None], a if a is None else a[b, None, :, :attended[b]]))
+        T = len(tokens[b])                                  # without padding
+        row.results.put((hidden[b, None, :T], a if a is None else a[b, None, :T, :attended[b]]))
         row.go_on()

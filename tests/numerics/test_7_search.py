@@ -3,6 +3,8 @@
 Every number that a search reports is computed again from Hugging Face's attention. (Random graphs, random attention and
 every setting: test_7_algorithm.py.)
 """
+import gc
+import weakref
 from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
@@ -192,26 +194,50 @@ def test_searches_side_by_side_share_passes(tiny, begin, spy):
         assert relative(theirs, ours) < rounding(tiny)
 
 
-def test_a_search_that_fails_and_memory_for_two_rows(tiny, graph, question, settings):
-    """A question that is too long fails alone. If memory runs out, fewer rows run. All others have their answers."""
+def test_a_search_that_fails_and_memory_for_four_rows(tiny, graph, question, settings):
+    """A question that is too long fails alone. If memory runs out, in a pass or in a search, it is freed, and fewer rows
+    run. All others have their answers, also in a variant that asks the model more on the way."""
     rows = []
+    caches = []
+    shortages = [torch.OutOfMemoryError]
 
-    def scarce(tokens, *rest):
+    class Asks(Search):
+        def stop(self, hidden):
+            if shortages:
+                raise shortages.pop()
+            asked = [(None, self.tokenizer.encode(self.question))]
+            before = self.cache.lengths
+            states, _ = self.model.append(self.cache, [asked])
+            self.cache.rollback(before)
+            self.model.read(Cache(self.model, 1, 99), [asked])                         # in another cache
+            end = super().stop(hidden)
+            return end and f"{end} {states.shape}"
+
+    def scarce(tokens, positions, cache, *rest):
+        if cache.capacity == settings.window:
+            caches.append(weakref.ref(cache.keys[0]._base))
+            assert len({id(each()) for each in caches if each() is not None}) == 1
         rows.append(len(tokens))
-        if rows[-1] > 2:
+        if rows[-1] > 4:
             raise torch.OutOfMemoryError
-        return tiny.forward(tokens, *rest)
+        return tiny.forward(tokens, positions, cache, *rest)
 
     model = copy(tiny)
     model.forward = scarce
-    method = Pecan(model, TokenMean(tiny), settings)
+    method = Pecan(model, TokenMean(tiny), replace(settings, batch=12), search=Asks)
     ready = method.ready(asdict(graph))
-    questions = [question, "why " * 400, "Where is Amos?", *[question] * 3]
+    questions = [question, "why " * 400, "Where is Amos?"] * 4
+    gc.disable()                                              # memory is freed at once, or else the next wave lacks it
     found = dict(method.answer_all([(ready, text) for text in questions]))
-    assert [n for n in found if isinstance(found[n], InputError)] == [1] and "too small" in str(found[1])
-    assert [answer.text for n, answer in sorted(found.items()) if n != 1] == [
-        method.answer(ready, text).text for n, text in enumerate(questions) if n != 1]
-    assert max(rows) == 5 and 2 in rows
+    gc.enable()
+    assert [n for n in found if isinstance(found[n], InputError)] == [1, 4, 7, 10] and "too small" in str(found[1])
+    assert not shortages and {8, 4, 2} <= {*rows}
+
+    for n in (0, 2):
+        alone = method.answer(ready, questions[n], tiny)
+        for answer in (found[m] for m in range(n, 12, 3)):
+            assert (answer.text, answer.nodes, answer.end, answer.flops) == (
+                alone.text, alone.nodes, alone.end, alone.flops)
 
 
 def test_over_says_which_layers_make_r(tiny, tiny_hf, graph, question, settings, begin):
