@@ -35,7 +35,8 @@ class Row:
         """The forward pass of the copy: wait until it has run beside others."""
         if len(cache.keys[0]):                              # not the search's cache, but another with memory
             return self.alone(tokens, positions, cache, attended, ends, slots)
-        kind = not attended, ends is None                   # in this order: nodes, other text, a token of a reply
+        # In this order: nodes, by what each layer adds to their attention; other text; a token of a reply.
+        kind = not attended, ends is None, attended and id(cache.over)
         self.passes.put((kind, tokens[0], positions[0], cache, attended, ends))
         return self.results.get() or sys.exit()             # None ends the thread
 

@@ -241,15 +241,21 @@ def test_a_search_that_fails_and_memory_for_four_rows(tiny, graph, question, set
 
 
 def test_over_says_which_layers_make_r(tiny, tiny_hf, graph, question, settings, begin):
-    """With the last layer alone, r follows from Hugging Face's last layer, for one search and for two side by side."""
-    class LastLayer(Search):
-        over = staticmethod(lambda A, layer, layers: A.mean((1, 2)) * layers * (layer == layers - 1))
+    """With one layer alone, r follows from Hugging Face's, for one search and for two side by side that look at
+    different layers."""
+    class OneLayer(Search):
+        def __init__(self, model, layer):
+            self.layer = layer
+            super().__init__(model, graph, question, begin().c, settings)
 
-    def answer(model):
-        return LastLayer(model, graph, question, begin().c, settings).answer()
+        def over(self, A, layer, layers):
+            return A.mean((1, 2)) * layers * (layer == self.layer)
 
-    for found in (answer(tiny), *side_by_side(tiny, Cache(tiny, 2, settings.window), [answer] * 2)):
+    last = tiny.config.layers - 1
+    both = side_by_side(tiny, Cache(tiny, 2, settings.window),
+                        [lambda model, layer=layer: OneLayer(model, layer).answer() for layer in (0, last)])
+    for layer, found in ((last, OneLayer(tiny, last).answer()), (0, both[0]), (last, both[1])):
         ids, spans = ids_and_spans(nodes_prompt(tiny.tokenizer, graph, question, found.nodes))
-        a = one_pass(tiny_hf, ids).attentions[-1][0].double().mean(0)[:, spans["q"]].mean(1)
+        a = one_pass(tiny_hf, ids).attentions[layer][0].double().mean(0)[:, spans["q"]].mean(1)
         wanted = torch.stack([step.position * a[spans[step.node]].mean() for step in found.trace])
         assert relative(torch.tensor([step.r for step in found.trace]), wanted) < rounding(tiny)
