@@ -142,9 +142,10 @@ class LongLLMLingua(Baseline):
         last, _ = scorer.read(cache, [[(None, ids)] for ids in contexts])                  # [2, D]
         texts = []
         for unit, share in zip(units, shares(list(map(len, units)), self.target)):
-            # The tokens of each character. An accent or other mark has the number of the letter before it.
+            # The tokens of each character. An accent or other mark has the number of the letter before it. (The blank
+            # is for a unit of tokens that have no text, such as <unk>.)
             text, spans = tokenizer.spans(unit)
-            number = list(accumulate(unicodedata.category(c)[0] != "M" for c in text))
+            number = list(accumulate(unicodedata.category(c)[0] != "M" for c in text + " "))
             characters = [[unit[i] for i in tokens]
                           for _, tokens in groupby(range(len(unit)), lambda i: number[spans[i][0]])]
             left = []

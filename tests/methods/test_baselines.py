@@ -63,12 +63,14 @@ def test_bm25_reads_the_best_first(tiny, settings):
 
 
 # Texts, each with a question about it. Some texts differ in the order of characters, or in marks (vowels) alone; what
-# Arabic, Hebrew and hyphenation may leave out (short vowels, long strokes) makes no difference.
+# Arabic, Hebrew and hyphenation may leave out (short vowels, long strokes) makes no difference, nor do unseen signs.
 ASKED = {"上海": "上海？", "海上": "海上", "山上的风": "山？", "花子は1921年に青森へ引っ越した。": "花子はいつ青森へ？",
          "มาลีย้ายไปเชียงใหม่ในปี ๒๔๖๔": "มาลีย้ายไปเชียงใหม่เมื่อไร", "दाल": "दाल?", "दिल": "दिल।", "Rene\u0301": "RENÉ",
          "ＲＯＭＥ １９２２": "Rome, 1922", "road 1": "\"road\"_1", "왕리는 부산으로 이사했다.": "왕리가 언제 부산에?",
          "မန္တလေးမြို့သို့ပြောင်းခဲ့သည်။": "မန္တလေးသို့ဘယ်တုန်းက", "ལྷ་སར་ཕྱིན།": "ལྷ་སར་?", "में सड़क": "सड\u093cक",
-         "اِنْتَقَلَتْ لَيْلَى": "انتقلت ليلـــى؟", "רָחֵל": "רחל", "Kinder\u00adgarten": "kindergarten"}
+         "اِنْتَقَلَتْ لَيْلَى": "انتقلت ليلـــى؟", "רָחֵל": "רחל", "Kinder\u00adgarten": "kindergarten",
+         "می\u200cخواهم": "میخواهم", "葛\U000e0100城市": "葛城市はどこ？", "ශ්\u200dරී": "ශ්රී?",
+         "\u200fשל\ufeffום": "שלום"}
 
 
 def test_words_of_any_script():
@@ -331,6 +333,7 @@ def test_dropping_equals_hugging_face(tiny, tiny_hf, settings, document, questio
         wanted.append(tokenizer.decode(left).strip())
 
     assert "" in wanted and method.drop(units, question) == [text for text in wanted if text]
+    assert method.drop([tokenizer.encode("👍👍👍")], question) == [], "tokens without text"
 
 
 @hypothesis.settings(max_examples=25)
