@@ -10,8 +10,10 @@ UNSPACED = WIDE + r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\uac00-\ud7ff"
 BROKEN_LINE = re.compile(rf"(?<=[{WIDE}])[ \t\r]*\n[ \t]*(?=[{WIDE}])")
 STOPS = "。！？｡۔؟।॥։።፧།༎။។៕"                                # end a sentence wherever they stand
 SENTENCE_END = re.compile(rf"""[.!?](?= )|(?:[.!?…．](?=[{UNSPACED}])(?!\d)|[{STOPS}]+)["'”’»」』)）】》]*""")
-# What a text may have or not have: soft hyphens, and the vowels and long strokes of Hebrew and Arabic.
-OPTIONAL = r"[\u00ad\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]"
+# What a text may have or not have: signs that nobody sees (soft hyphens, joiners, directions, variants of a character)
+# and the vowels and long strokes of Hebrew and Arabic.
+UNSEEN = r"\u00ad\u200c-\u200f\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef"
+OPTIONAL = rf"[{UNSEEN}\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]"
 
 
 def words(text: str) -> list[str]:
