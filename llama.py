@@ -309,8 +309,9 @@ class Llama:
             seen = torch.arange(P, device=self.device) <= positions[:, :, None]            # [B, T, P]
             return seen if attended else torch.where(seen, 0, -torch.inf).to(x.dtype)[:, None]      # [B, 1, T, P]
 
-        needed = (T > 1 or P > min(cache.lengths) + 1) and (attended or P > T)
-        mask = mask_of(positions) if needed else None
+        sees_all = T == 1 and P <= min(cache.lengths) + 1
+        first_prompt = P <= T and not attended
+        mask = None if sees_all or first_prompt else mask_of(positions)
 
         # Trap: the sum is at least float32, whatever the model's dtype. In bfloat16 it would be off by 1 to 3 %.
         a = at_least_float32(x.new_zeros(B, T, attended)) if attended else None
@@ -492,9 +493,9 @@ class Llama:
                 # The longest row may be gone.
                 averaging = None if averaging is None else averaging[going, :max(cache.lengths)]
 
-            # a(x, j) is the row of the written token itself as the query, not the row that predicted it; the paper does
-            # not say. Trap: so it is known only when the token has run, one step after it was chosen. The last token
-            # must run if attention is wanted, but need not run otherwise.
+            # The query x of a(x, j) is the written token itself, not the one before it, which predicted it; the paper
+            # does not say. Trap: so a(x, j) is known only when the token has run, one step after it was chosen. The
+            # last token must run if attention is wanted, but need not run otherwise.
             if averaging is None and any(len(reply[0]) == limit for reply in rows if reply):
                 self.tokens += len(going)
                 break

@@ -19,7 +19,7 @@ of the paper or, after the name GARLIC, those of its earlier version (https://ar
     room     the tokens of a window that nodes may take
     group    neighbouring nodes that are summarised in one window, N of them (the paper's "batch")
     batch    groups that run together, as rows of one cache
-    PASS     = 512: the top level is read in pieces of at most this many tokens, or of its longest node
+    PASS     = 512: the top level is read in pieces of at most this many tokens, or as many as its longest node has
     RESERVE  = 5: if the top level does not fit, room for this many chunks stays free, but at most half of the room
 
 Stage 1 (build, section 3.1) turns a document into a graph, once. Stage 2 (Search, section 3.2) answers a query. A
@@ -423,8 +423,8 @@ class Step:
     to_query: float               # attention to the query, the mean over the node's tokens
     r: float                      # relevance to the query, position x to_query
     cached: int                   # slots of the cache in use after it
-    flops: int                    # spent so far, to the end of its pass and of its check
-    tokens: int                   # read so far, to the same point; checks are included
+    flops: int                    # spent until it was read and checked
+    tokens: int                   # read until then; those of checks are included
 
     # The choice of this node; None for the nodes that a search starts with.
     z: float | None = None        # Eᵀr
@@ -728,7 +728,7 @@ class Pecan(Method):
             cache = Cache(self.model, len(numbers), self.settings.window)
             return side_by_side(self.model, cache, [partial(self.answer, *asked[n]) for n in numbers])
 
-        # A row of the shared cache takes a window, whatever is read into it.
+        # All searches count as equally long, because each takes a row of a whole window.
         return self.searches.run(range(len(asked)), lambda n: 1, beside)
 
     def search(self, prepared: Prepared, question: str, model: Llama | None = None) -> Search:

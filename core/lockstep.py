@@ -24,7 +24,8 @@ class Row:
         self.model = copy(model)
         self.model.forward = self.forward
         self.model.recorded = lambda *_: self.forward       # a step that waits for others cannot be recorded
-        # The search's cache has a length and nodes, but no memory. Others that a variant makes later have it.
+        # The search's cache needs no memory, because a row of the shared one holds its keys and values. A cache that a
+        # variant makes later has its own.
         self.model.zeros = lambda *shape: model.zeros(*shape if self.kind else [0])
         self.alone = model.forward
         self.kind = None                                    # of the pass that it waits for; None: of none
@@ -71,7 +72,8 @@ def side_by_side(model, cache, searches) -> list:
 
             while kinds := [row.kind for row in rows if row.kind]:
                 places = [b for b, row in enumerate(rows) if row.kind == min(kinds)]
-                # They move to the beginning: where one of another kind is, the last of them takes its place.
+                # A pass runs the first rows. So each row of another kind among them changes places with the last row
+                # of this kind.
                 for b, last in zip([b for b in range(len(places)) if b not in places], reversed(places)):
                     rows[b], rows[last] = rows[last], rows[b]
                     for tensor in (*cache.keys, *cache.values):

@@ -42,7 +42,7 @@ class Batches:
 
     def __init__(self, rows: int):
         self.rows = rows
-        self.most = None                                    # rows times length that fit; None: never too many so far
+        self.most = None                                    # rows times length that fit; None: memory never ran out
 
     def run(self, items: list, length: Callable, work: Callable, progress: bool = False):
         """Yield (item, its result) for each item; work(items) gives a list of results.
@@ -55,8 +55,8 @@ class Batches:
         with progress_bar(len(left), "call", desc="building", disable=not progress) as bar:
             while left:
                 longest = max(1, length(left[0]))
-                rows = min(self.rows, len(left), max(1, (self.most or longest * self.rows) // longest))
-                rows = 1 if alone else rows
+                fit = self.most // longest if self.most else self.rows
+                rows = 1 if alone else max(1, min(self.rows, fit, len(left)))
 
                 try:
                     with enough_memory():
