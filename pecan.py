@@ -461,7 +461,7 @@ def final_scores(E, r, c, attention: bool = True, similarity: bool = True) -> tu
         score = z
     else:
         score = share(z) + share(c.clamp(min=0))
-    return z, score
+    return z, score.clone()                                 # a variant may change it in place: it is not c or z
 
 
 class Search:

@@ -38,6 +38,10 @@ def test_worked_example():
     assert final.tolist() == pytest.approx([.5, .65, .85, 0, 0])
     assert final_scores(E, r, c, attention=False)[1].argmax() == 2
     assert final_scores(E, r, c, similarity=False)[1].argmax() == 1
+    for off in ("attention", "similarity"):
+        z, score = final_scores(E, r, c, **{off: False})
+        score[2] = 9                                        # as a variant may
+        assert 9 not in (z[2], c[2])
 
 
 def test_groups():
