@@ -90,7 +90,7 @@ class Encoder:
         self.device = device
         self.flops = 0
         self.batches = Batches(32)                             # sentences that run together
-        self.fingerprint = f"{self.pooling} {fingerprint(folder)}"
+        self.fingerprint = f"{self.pooling} {unit} {fingerprint(folder)}"
 
         path = folder / "config.json"
         with reading(path, "not the config.json of an encoder"):

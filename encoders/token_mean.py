@@ -35,7 +35,7 @@ class TokenMean:
         self.mean = self.table.mean(0, dtype=torch.float32)
         self.unit = unit
         self.flops = 0
-        self.fingerprint = f"whitened mean {model.fingerprint}"
+        self.fingerprint = f"whitened mean {unit} {model.fingerprint}"
 
         # SIF (Arora, Liang and Ma 2017): a / (a + p), where p is a token's share of all tokens.
         path = model.folder and model.folder / COUNTS

@@ -223,6 +223,8 @@ def test_without_encoders_all_are_the_mean_of_own_embeddings(tiny):
     """A unit vector for cosines; for the towers' dot products it is not normalised."""
     text = ["Where is Tom?"]
     vector, = load_encoder(None, tiny).encode(text)
-    questions, passages = (tower.encode(text)[0] for tower in load_towers(None, tiny))
+    towers = load_towers(None, tiny)
+    questions, passages = (tower.encode(text)[0] for tower in towers)
+    assert towers[0].fingerprint != load_encoder(None, tiny).fingerprint
     assert torch.equal(questions, passages) and abs(questions.norm() - 1) > .1
     torch.testing.assert_close(vector, questions / questions.norm())
