@@ -61,13 +61,14 @@ def read_searches(path: str | Path, question: str | None = None) -> list[dict]:
     found = []
     for file in answer_files(path):
         for row in read_rows(file):
-            if question in (None, row["id"]) and row["search"]:
+            if question in (None, row["id"]) and row["search"] and row["graph"]:
                 graph = file.parent / row["graph"]["file"]
                 if sha256([graph]) != row["graph"]["hash"]:
                     raise InputError(f"{graph}: is not the graph of {file}: its hash is different")
                 found.append(row | {"graph": row["graph"] | read_kept(graph)})
     if not found:
-        raise InputError(f"{path}: holds no search" + (f" for the question {question!r}" if question else ""))
+        of = f" for the question {question!r}" if question else ""
+        raise InputError(f"{path}: holds no search{of}, or none whose graph was kept")
     return found
 
 

@@ -112,9 +112,12 @@ def test_an_answer_of_eval_as_a_page(tmp_path):
     [row] = [row for row in map(json.loads, file.read_text().splitlines()) if row["id"] == "test-0-1"]
     assert shown["steps"] == row["trace"] and shown["answer"]["text"] == row["prediction"]
     assert shown["settings"]["window"] == 300
+    other = file.with_stem("other")
+    write_row(other, {name: value for name, value in row.items() if name != "seal"} | {"graph": None})
     graph, = tmp_path.glob("graphs/*.json")
     graph.write_text(graph.read_text() + "\n")
-    for name, said in (("pecan", f"{graph.name}: is not the graph of"), ("bm25", "bm25.jsonl: holds no search")):
+    for name, said in (("pecan", f"{graph.name}: is not the graph of"), ("bm25", "bm25.jsonl: holds no search"),
+                       ("other", "none whose graph was kept")):
         with pytest.raises(InputError, match=said):
             main([str(file.with_stem(name))])
 
