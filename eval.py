@@ -24,7 +24,7 @@ import torch
 
 from core.code import VERSION
 from core.command import make_parser, parse_options, shown, user_errors
-from core.files import InputError, hash_of, lock, write_file, write_json
+from core.files import InputError, hash_of, lock, reading, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
 from evaluation.answers import setup_differences
@@ -116,7 +116,8 @@ def score_files(args: argparse.Namespace):
     texts = [table("predictions", found, ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"])]
     if len(files) == 2 and (pairs := metrics.shared(*files.values())):
         first, second = map(list, zip(*pairs))
-        both = dict(zip(files, (metrics.summary(first), metrics.summary(second, first))))
+        with reading(" and ".join(files), "cannot be compared"):
+            both = dict(zip(files, (metrics.summary(first), metrics.summary(second, first))))
         texts += ["", table("questions of both", both, ["F1", "nodes", "FLOPs/query", "n", "F1 - first row"]), ""]
         found |= {"both": both, "setup": setup_differences(*files)}
     output(args, found, *texts, *found.get("setup", ()))

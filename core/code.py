@@ -3,8 +3,8 @@
 A function or class counts by its source, with that of all it names in its file and in those of the project that it
 imports. Comments do not count, nor do other functions and files; an installed package counts by its name.
 
-Not noticed: another version of a package, a name that is computed (getattr), and what is replaced in a module, in a
-class or in an object with a fingerprint while the program runs.
+Not noticed: another version of a package, a name that is computed (getattr, a list that a decorator fills), a file that
+the code reads, and what is replaced in a module, in a class or in an object with a fingerprint while the program runs.
 """
 import ast
 import contextlib
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from functools import cache, partial
-from importlib.util import find_spec
+from importlib.util import find_spec, resolve_name
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -63,14 +63,15 @@ def named(value, sources: dict[str, list]):
     if kind in (type(None), bool, int, str) or kind is float and math.isfinite(value):
         return value
     if kind in (list, tuple):
-        return [named(item, sources) for item in value]
+        items = [named(item, sources) for item in value]
+        return items if kind is tuple else {"list": items}              # as indices of a tensor they differ
     if kind in (set, frozenset):
         return sorted((named(item, sources) for item in value), key=repr)
     if kind is dict:
         return {str(named(key, sources)): named(item, sources) for key, item in value.items()}
 
     if kind is partial:
-        return named([value.func, *value.args, value.keywords], sources)
+        return named((value.func, *value.args, value.keywords), sources)
     if isinstance(value, (type, FunctionType, BuiltinFunctionType, type(installed))):
         module = value.__module__
         name = value.__qualname__
@@ -83,7 +84,7 @@ def named(value, sources: dict[str, list]):
     maker = next(base for base in kind.__mro__ if vars(base).keys() & {"__init__", "fingerprint"})
     if "fingerprint" in vars(maker):
         return f"{named(kind, sources)} {value.fingerprint}".strip()
-    return named([kind, value.__reduce_ex__(4)], sources)
+    return named((kind, value.__reduce_ex__(4)), sources)
 
 
 def follow(module: str, name: str, sources: dict[str, list]):
@@ -120,9 +121,11 @@ def statements(module: str) -> dict[str, list[tuple[str, dict]]]:
         for node in nodes:
             if isinstance(node, ast.Name):
                 others[module, node.id] = None
-            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
-                of = getattr(node, "module", None)
-                others[(of, alias.name) if of else (alias.name, "*")] = None
+            elif isinstance(node, ast.Import):
+                others |= {(alias.name, "*"): None for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                of = resolve_name("." * node.level + (node.module or ""), find_spec(module).parent)
+                others |= {(of, alias.name): None for alias in node.names}
 
         for node in nodes[:1] if hasattr(statement, "name") else nodes:
             for key in ("name", "asname", "id"):            # of a definition or an import, and of a value

@@ -185,6 +185,7 @@ def plan(args: argparse.Namespace, datasets: list[Dataset]) -> list[Run]:
 
             top_k = args.top or row.paper_x.get(known_as) if row.top_k == "X" else row.top_k
             output = Path(args.output)
+            file = row.name.replace(".", "_") + ".jsonl"             # "x.1" would be the answers of process 1 of "x"
             runs.append(Run(dataset, row, options, settings, construction, top_k,
-                            output / dataset.name / f"{row.name}.jsonl", Path(args.graphs or output / "graphs")))
+                            output / dataset.name / file, Path(args.graphs or output / "graphs")))
     return runs

@@ -2,6 +2,7 @@
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from core.command import progress_bar
@@ -103,7 +104,8 @@ def answers_of(method: Method, left: list[tuple[Document, list[Question]]], path
         documents, questions = zip(*left[first:first + method.batches.rows])
         asked = []
         files = [paths[document.id] for document in documents]
-        for n, prepared in enumerate(method.prepare_all(documents, files, progress)):
+        texts = [replace(document, questions=[]) for document in documents]      # what is kept is named by the text
+        for n, prepared in enumerate(method.prepare_all(texts, files, progress)):
             if isinstance(prepared, InputError):
                 error = InputError(f"document {documents[n].id}, its questions ({len(questions[n])}): {prepared}")
                 yield from ((documents[n], question, None, error) for question in questions[n])

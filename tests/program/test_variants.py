@@ -1,7 +1,7 @@
 """Variants beside PECAN: each row prints its own numbers, and takes the graphs of others only if they are its own, too.
 
 A change is shown by runs: the changed variant with the graphs of the one before, in the folder of the one before, and
-alone. `mine.py` is the file of a user's variants, `helper.py` a file that it imports, `rows.py` the list of his rows.
+alone. `mine.py` is the file of a user's variants, which imports `helper.py` and `pack`; `rows.py` is the list of rows.
 """
 import cmath
 import importlib
@@ -23,11 +23,13 @@ import core.code
 import core.files
 from core.code import identity_of
 from core.disk import read_kept, read_rows
-from core.files import COUNT, POSITIVE
+from core.files import COUNT, POSITIVE, InputError
 from core.settings import Settings
 from data import EMBEDDED
 from evaluation import methods, models
+from evaluation.answers import claim
 from evaluation.methods import METHODS
+from evaluation.metrics import read_predictions
 
 MINE = """
 # Variants of a user.
@@ -35,10 +37,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 import torch
 import helper
+import pack
 from llama import Llama
 from pecan import Pecan, Search, build
 
 def weighted(model, document, settings, by):
+    assert not document.questions, "the name of a graph knows none"
     graph = yield from build(model, document, settings)
     by = getattr(by, "factors", by)
     graph.edges = [(i, j, e * float(by[j % len(by)])) for i, j, e in graph.edges]
@@ -68,6 +72,9 @@ def squared(model, document, settings):
 
 def with_helper(model, document, settings):
     return weighted(model, document, settings, helper.FACTORS)
+
+def with_package(model, document, settings):
+    return weighted(model, document, settings, pack.FACTORS)
 
 class Louder(Llama):
     "A model with a larger norm; its fingerprint is inherited."
@@ -100,6 +107,7 @@ def loud(models, run):
 HELPER = """
 FACTORS = [1, .5]
 """
+PACKAGE = {"pack/__init__": "from .data import FACTORS", "pack/data": "FACTORS = 1, .5"}     # no data.py of the project
 ROWS = """
 from functools import partial, wraps
 import torch
@@ -128,6 +136,7 @@ CHANGES = {
 EDITS = {
     "a function": (BUILD("halved"), "[1, .5]", "[1, .1]", 0),
     "a file that is imported": (BUILD("with_helper"), "FACTORS = [1, .5]", "FACTORS = [1, .1]", 0),
+    "a file of a package": (BUILD("with_package"), "FACTORS = 1, .5", "FACTORS = 1, .1", 0),
     "a class of the model": ('Row("mine", "mine", loud)', "LOUD = 2", "LOUD = 3", 0),
     "the base of a class": (SEARCH("Cube"), "relevance() ** self", "relevance() * self", 1),
     "a class of method": ("made(Method)", "step = 2", "step = 3", 0),
@@ -135,7 +144,7 @@ EDITS = {
 
 
 def test_what_differs_has_other_names():
-    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, len, (1, 2), {1}, {1: 2},
+    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, len, (1, 2), [1, 2], {1}, {1: 2},
               Path("a"), "a", partial(max, 1), partial(max, 2), torch.float32, "float32", Counter("a"), Counter("aa"),
               COUNT._replace(holds=len), POSITIVE._replace(holds=len), Settings(), Settings(chunk=9)]
     assert len({repr(identity_of(value=value)) for value in values}) == len(values)
@@ -152,11 +161,12 @@ def go(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)                  # Python sees no change within a second
 
     def mine(row, folder, *options, old="", new="", age=9, code=0):
-        for name, text in (("helper", HELPER), ("mine", MINE), ("rows", ROWS + row)):
+        for name, text in ({"helper": HELPER, "mine": MINE, "rows": ROWS + row} | PACKAGE).items():
             file = tmp_path / f"{name}.py"
+            file.parent.mkdir(exist_ok=True)
             file.write_text(text.replace(old, new))
             os.utime(file, (core.code.BEGUN - age,) * 2)                   # as if it had been there at the beginning
-            sys.modules.pop(name, None)
+            sys.modules.pop(name.removesuffix("/__init__").replace("/", "."), None)
         core.code.statements.cache_clear()
         core.files.remark.cache_clear()
         importlib.invalidate_caches()
@@ -209,6 +219,23 @@ def test_what_nothing_can_name_keeps_nothing_and_says_so(go, tmp_path, row):
     assert "nothing is kept on disk" in done.stderr and done.numbers
     assert not [*tmp_path.glob("r/graphs/*")]
     assert "holds answers of another code" in go(row, "r", code=2).stderr
+
+
+def test_true_is_no_1(tmp_path):
+    """As indices of a tensor they differ, though Python says that they are equal."""
+    claim(tmp_path / "a.jsonl", {"heads": [1, 0]})
+    (tmp_path / "a.jsonl").touch()
+    claim(tmp_path / "a.jsonl", {"heads": [1, 0]})
+    with pytest.raises(InputError, match="another heads"):
+        claim(tmp_path / "a.jsonl", {"heads": [True, False]})
+
+
+def test_a_number_with_a_point_is_no_process_of_another_row(monkeypatch, tmp_path):
+    rows = [METHODS[name]._replace(name=of) for name, of in (("whole", "power-1"), ("bm25", "power-1.5"))]
+    monkeypatch.setitem(methods.TABLES, None, (rows, ()))
+    run("--limit", 1, "--method", "power-1,power-1.5", "--output", tmp_path)
+    for file in tmp_path.glob("embedded/*.jsonl"):
+        assert len(read_predictions(file)) == 7
 
 
 def test_a_file_that_changes_during_a_run_keeps_nothing(go, tmp_path):
@@ -266,6 +293,8 @@ def test_two_runs_side_by_side(tmp_path):
     assert found["both"][str(patience)]["n"] == 2
     assert {'- "patience": 1,', '+ "patience": 2,'} <= {" ".join(line.split()) for line in found["setup"]}
     assert "questions of both" not in run("--score", pecan, write_lines(tmp_path / "c.jsonl", rows[:5])).stdout
+    del rows[5]["cut"]
+    assert "key 'cut' is missing" in run("--score", pecan, write_lines(tmp_path / "c.jsonl", rows[5:]), code=2).stderr
 
 
 def test_a_command_overwrites_no_results_of_another(tmp_path):
