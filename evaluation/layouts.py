@@ -265,8 +265,7 @@ def narrativeqa(folder: Path, part: str, left_out: Counter) -> Iterator[Document
             yield Document(name, [without_tags(text) if is_page(text) else text], asked)
 
 
-# What a page does not show, and how it begins; tags that may stand inside a word. All other tags begin or end a line.
-OPENING = re.compile(r"(?i)<(?:script|style|title)\b|<!--")
+# What a page does not show; tags that may stand inside a word. All other tags begin or end a line.
 HIDDEN = re.compile(r"(?is)<(script|style|title)\b.*?</\1\s*>|<!--.*?-->")
 INLINE = re.compile(r"(?i)</?(?:a|b|big|em|font|i|small|span|strike|strong|sub|sup|tt|u)\b[^<>]*>")
 TAG = re.compile(r"(?i)<[/?]?[a-z!][^<>]*>")
@@ -283,21 +282,4 @@ def without_tags(page: str) -> str:
     Python's parser is not used: what it makes of an unclosed comment or element differs between its versions. Here only
     what is closed is hidden.
     """
-    return html.unescape(TAG.sub("\n", INLINE.sub("", shown(page))))
-
-
-def shown(page: str) -> str:
-    """A page without what is HIDDEN. The end of a part that has none is sought once, because a page can be long."""
-    parts = []
-    end = 0                                                 # of what was hidden last
-    unclosed = set()                                        # kinds that have no end from here on
-    for opening in OPENING.finditer(page):
-        kind = opening[0].lower()
-        if opening.start() < end or kind in unclosed:
-            continue
-        if hidden := HIDDEN.match(page, opening.start()):
-            parts.append(page[end:hidden.start()])
-            end = hidden.end()
-        else:
-            unclosed.add(kind)
-    return "".join(parts) + page[end:]
+    return html.unescape(TAG.sub("\n", INLINE.sub("", HIDDEN.sub("", page))))

@@ -202,9 +202,7 @@ SCRIPT = "if (window!= top)\ntop.location.href=location.href\n"     # IMSDb's, a
     ("<CENTER>CHAPTER I</CENTER>Ann<BR>&lt;left&gt;<!-- <p> -->", "CHAPTER I Ann <left>"),
     # What is not closed hides nothing; Python's parsers do not agree about it.
     ("<p>Ann <!-- left. <b>Bob</b> came.", "Ann <!-- left. Bob came."), ("<p>Ann<script>left. <p>Bob", "Ann left. Bob"),
-    ("<p>Ann<title>left</p> <style >Bob", "Ann left Bob"),
-    ("<p>Ann <!-- <title> --> left <!-- Bob <STYLE><!-- </style> came<style>", "Ann left <!-- Bob came"),
-    ("<p>Ann < Bob > Olaf <", "Ann < Bob > Olaf <"),
+    ("<p>Ann<title>left</p> <style >Bob", "Ann left Bob"), ("<p>Ann < Bob > Olaf <", "Ann < Bob > Olaf <"),
     ("<?xml version='1.0'?><html>Ann <? left ?>.", "Ann <? left ?>."),
     ("<p>Ann <a href='x' left. <p>Bob", "Ann <a href='x' left. Bob"), ("<p>Ann <![CDATA[left]]> Bob", "Ann Bob"),
     ("<p>Ann</script> left <!> Bob <!-->came", "Ann left Bob came")], ids=lambda text: text[:9])
