@@ -63,15 +63,14 @@ def named(value, sources: dict[str, list]):
     if kind in (type(None), bool, int, str) or kind is float and math.isfinite(value):
         return value
     if kind in (list, tuple):
-        items = [named(item, sources) for item in value]
-        return items if kind is tuple else {"list": items}              # as indices of a tensor they differ
+        return [named(item, sources) for item in value]
     if kind in (set, frozenset):
         return sorted((named(item, sources) for item in value), key=repr)
     if kind is dict:
         return {str(named(key, sources)): named(item, sources) for key, item in value.items()}
 
     if kind is partial:
-        return named((value.func, *value.args, value.keywords), sources)
+        return named([value.func, *value.args, value.keywords], sources)
     if isinstance(value, (type, FunctionType, BuiltinFunctionType, type(installed))):
         module = value.__module__
         name = value.__qualname__
@@ -84,7 +83,7 @@ def named(value, sources: dict[str, list]):
     maker = next(base for base in kind.__mro__ if vars(base).keys() & {"__init__", "fingerprint"})
     if "fingerprint" in vars(maker):
         return f"{named(kind, sources)} {value.fingerprint}".strip()
-    return named((kind, value.__reduce_ex__(4)), sources)
+    return named([kind, value.__reduce_ex__(4)], sources)
 
 
 def follow(module: str, name: str, sources: dict[str, list]):

@@ -195,7 +195,7 @@ def test_searches_side_by_side_share_passes(tiny, begin, spy):
 
 
 def test_a_search_that_fails_and_memory_for_four_rows(tiny, graph, question, settings):
-    """A question that is too long fails alone. If memory runs out, in a pass or in a search, it is freed, and fewer rows
+    """A question that is too long fails alone. If memory runs out, in a pass or in a search, it is freed and fewer rows
     run. All others have their answers, also in a variant that asks the model more on the way."""
     rows = []
     caches = []

@@ -144,7 +144,7 @@ EDITS = {
 
 
 def test_what_differs_has_other_names():
-    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, len, (1, 2), [1, 2], {1}, {1: 2},
+    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, len, (1, 2), {1}, {1: 2},
               Path("a"), "a", partial(max, 1), partial(max, 2), torch.float32, "float32", Counter("a"), Counter("aa"),
               COUNT._replace(holds=len), POSITIVE._replace(holds=len), Settings(), Settings(chunk=9)]
     assert len({repr(identity_of(value=value)) for value in values}) == len(values)
