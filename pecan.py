@@ -725,6 +725,8 @@ class Pecan(Method):
     def answer_all(self, asked):
         """Searches run side by side (core/lockstep.py), those of one graph together, as they are asked."""
         def beside(numbers):
+            if len(numbers) == 1:
+                return [self.answer(*asked[numbers[0]])]    # threads would only cost time
             cache = Cache(self.model, len(numbers), self.settings.window)
             return side_by_side(self.model, cache, [partial(self.answer, *asked[n]) for n in numbers])
 
