@@ -153,6 +153,7 @@ def rows_of_list(path: Path) -> Iterator[dict]:
     sign = r"\s*\[\s*(?={)"                                # before the first row
     decoder = json.JSONDecoder(parse_constant=int)          # int("NaN") is an error; NaN and Infinity are no JSON
     text = ""                                               # what is read and no row yet
+
     with reading(path, "not one JSON list of objects, or Qasper's object"), path.open(encoding="utf-8-sig") as file:
         for more in iter(lambda: file.read(len(text) + 65_536), ""):
             text += more

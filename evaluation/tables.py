@@ -103,6 +103,7 @@ def remarks(results: dict, question_again: bool | None) -> list[str]:
         for run in entry["runs"].values():
             row = f"{run['label']} on {name}: "
             counts = run["counts"]
+
             if counts.get("calls"):
                 found.append(f"{row}replies refused, parts of others dropped, replies at their limit: "
                              f"{COLUMNS['refused'](run)}")

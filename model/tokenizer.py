@@ -188,6 +188,7 @@ class Tokenizer:
         text = ""
         spans = [(0, 0)] * len(ids)
         parts = []                                          # indices of tokens that are not yet whole characters
+
         for n, token in enumerate(ids):
             if token not in self._silent:
                 if not parts:
