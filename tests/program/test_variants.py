@@ -23,11 +23,10 @@ import core.code
 import core.files
 from core.code import identity_of
 from core.disk import read_kept, read_rows
-from core.files import COUNT, POSITIVE, InputError
+from core.files import COUNT, POSITIVE
 from core.settings import Settings
 from data import EMBEDDED
 from evaluation import methods, models
-from evaluation.answers import claim
 from evaluation.methods import METHODS
 from evaluation.metrics import read_predictions
 
@@ -219,15 +218,6 @@ def test_what_nothing_can_name_keeps_nothing_and_says_so(go, tmp_path, row):
     assert "nothing is kept on disk" in done.stderr and done.numbers
     assert not [*tmp_path.glob("r/graphs/*")]
     assert "holds answers of another code" in go(row, "r", code=2).stderr
-
-
-def test_true_is_no_1(tmp_path):
-    """As indices of a tensor they differ, though Python says that they are equal."""
-    claim(tmp_path / "a.jsonl", {"heads": [1, 0]})
-    (tmp_path / "a.jsonl").touch()
-    claim(tmp_path / "a.jsonl", {"heads": [1, 0]})
-    with pytest.raises(InputError, match="another heads"):
-        claim(tmp_path / "a.jsonl", {"heads": [True, False]})
 
 
 def test_a_number_with_a_point_is_no_process_of_another_row(monkeypatch, tmp_path):
