@@ -471,7 +471,7 @@ class Search:
     read after each; `answer` does all the rest. To search along other edges, set E. A variant of the method is a
     subclass with another `over`, `relevance`, `scores`, `choose` or `stop`.
     """
-    over = staticmethod(mean_over_heads)          # which layers and heads make the attention to the query
+    over = staticmethod(mean_over_heads)          # which layers and heads make the attention to the query; one for all
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
         self.model = copy(model)                                          # which counts what this search costs
@@ -718,27 +718,28 @@ class Pecan(Method):
         vectors, flops = node_vectors(path, self.encoder, texts)
         return Prepared(texts, graph.flops + flops, graph, vectors, self.encoder.cut(texts))
 
-    def answer(self, prepared: Prepared, question: str, model: Llama | None = None) -> Answer:
+    def answer(self, prepared: Prepared, question: str) -> Answer:
         """Search the graph and answer. The FLOPs include the embedding of the query."""
-        return self.search(prepared, question, model).answer()
+        return self.search(prepared, question).answer()
 
     def answer_all(self, asked):
         """Searches run side by side (core/lockstep.py), those of one graph together, as they are asked."""
+        if self.searches.rows == 1:
+            return super().answer_all(asked)                # a thread would only cost time
+
         def beside(numbers):
-            if len(numbers) == 1:
-                return [self.answer(*asked[numbers[0]])]    # threads would only cost time
             cache = Cache(self.model, len(numbers), self.settings.window)
-            return side_by_side(self.model, cache, [partial(self.answer, *asked[n]) for n in numbers])
+            return side_by_side(self, cache, [asked[n] for n in numbers])
 
         # All searches count as equally long, because each takes a row of a whole window.
         return self.searches.run(range(len(asked)), lambda n: 1, beside)
 
-    def search(self, prepared: Prepared, question: str, model: Llama | None = None) -> Search:
-        """The search for a question, before it has visited a node. `model` is self.model, or one that shares it."""
+    def search(self, prepared: Prepared, question: str) -> Search:
+        """The search for a question, before it has visited a node."""
         flops_before = self.encoder.flops
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
         flops = self.encoder.flops - flops_before
-        search = self.stages["search"](model or self.model, prepared.graph, question, c, self.settings)
+        search = self.stages["search"](self.model, prepared.graph, question, c, self.settings)
         search.model.flops += flops
         return search
 

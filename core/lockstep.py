@@ -1,8 +1,8 @@
 """Searches side by side: their forward passes run as rows of one cache.
 
-A search is written as if it were alone. Here each has a thread, and a copy of the model whose forward pass waits for
-those of the other searches. When all of them wait, one pass of the model runs those of one kind, nodes first. So a
-search that ends waits with its answer until the others have read all their nodes, and then they answer together.
+A search is written as if it were alone. Here each has a thread, and a copy of the method, whose model's forward pass
+waits for those of the other searches. When all of them wait, one pass of the model runs those of one kind, nodes first.
+So a search that ends waits with its answer until the others have read all their nodes, and then they answer together.
 
 Only one thread runs at a time: the thread of one search, or the caller's, which runs the passes.
 """
@@ -14,38 +14,31 @@ from queue import SimpleQueue
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from core.files import InputError
-
 
 class Row:
-    """One of the searches: its copy of the model, and what goes between its thread and the caller's."""
+    """One of the searches: its copy of the method, and what goes between its thread and the caller's."""
 
-    def __init__(self, model):
-        self.model = copy(model)
-        self.model.forward = self.forward
-        self.model.recorded = lambda *_: self.forward       # a step that waits for others cannot be recorded
-        # The search's cache needs no memory, because a row of the shared one holds its keys and values. A cache that a
-        # variant makes later has its own.
-        self.model.zeros = lambda *shape: model.zeros(*shape if self.kind else [0])
-        self.alone = model.forward
-        self.kind = None                                    # of the pass that it waits for; None: of none
+    def __init__(self, method):
         self.passes = SimpleQueue()                         # from the search: the pass that it waits for
         self.results = SimpleQueue()                        # to the search: what came of it
+        model = copy(method.model)
+        self.method = copy(method)
+        self.method.model = model
+        model.forward = self.forward
+        model.recorded = lambda *_: self.forward            # a step that waits for others cannot be recorded
+        # The search's cache needs no memory, because a row of the shared one holds its keys and values.
+        empty = [model.zeros(0)] * 2 * model.config.layers
+        model.zeros = lambda *_: empty.pop()                # for one cache: a search with another needs --batch 1
 
-    def forward(self, tokens, positions, cache, attended, ends, slots=0):
+    def forward(self, tokens, positions, cache, attended, ends):
         """The forward pass of the copy: wait until it has run beside others."""
-        if len(cache.keys[0]):                              # not the search's cache, but another with memory
-            return self.alone(tokens, positions, cache, attended, ends, slots)
-        # In this order: nodes, by what each layer adds to their attention; other text; a token of a reply.
-        kind = not attended, ends is None, attended and id(cache.over)
+        kind = not attended, ends is None                   # in this order: nodes, other text, a token of a reply
         self.passes.put((kind, tokens[0], positions[0], cache, attended, ends))
         return self.results.get() or sys.exit()             # None ends the thread
 
-    def run(self, search):
+    def run(self, asked):
         try:
-            return search(self.model)
-        except InputError as error:
-            return InputError(str(error))                   # without its frames, which hold tensors
+            return self.method.answer(*asked)
         finally:
             self.passes.put([None])                         # of no kind: it has ended
 
@@ -54,36 +47,32 @@ class Row:
         self.kind, *self.wanted = self.passes.get()
 
 
-@torch.no_grad()
-def side_by_side(model, cache, searches) -> list:
-    """What search(model) returns for each search, or its InputError. An error of a pass is raised.
+def side_by_side(method, cache, asked) -> list:
+    """What method.answer(*each) returns for each that is asked. An error of a pass or of a search is raised.
 
-    The cache is empty and has a row for each search.
+    The cache is empty and has a row for each.
     """
-    rows = [Row(model) for _ in searches]                   # always in the order of the cache
+    rows = [Row(method) for _ in asked]                     # always in the order of the cache
 
     # Trap: a new thread would take all cores, and so round otherwise.
     with ThreadPoolExecutor(len(rows), "search", torch.set_num_threads, [torch.get_num_threads()]) as pool:
         try:
             found = []
-            for row, search in zip(rows, searches):
-                found.append(pool.submit(row.run, search))
+            for row, each in zip(rows, asked):
+                found.append(pool.submit(row.run, each))
                 row.go_on()
 
-            while kinds := [row.kind for row in rows if row.kind]:
-                places = [b for b, row in enumerate(rows) if row.kind == min(kinds)]
-                # A pass runs the first rows. So each row of another kind among them changes places with the last row
-                # of this kind.
-                for b, last in zip([b for b in range(len(places)) if b not in places], reversed(places)):
-                    rows[b], rows[last] = rows[last], rows[b]
-                    for tensor in (*cache.keys, *cache.values):
-                        tensor[[b, last]] = tensor[[last, b]]
-                share_pass(model, cache, rows[:len(places)])
+            # A pass runs the first rows of the cache. So those of its kind come first, and rows that have ended leave.
+            while order := sorted((b for b, row in enumerate(rows) if row.kind), key=lambda b: rows[b].kind):
+                if order != [*range(len(rows))]:
+                    cache.keep_rows(order)
+                    rows = [rows[b] for b in order]
+                share_pass(method.model, cache, [row for row in rows if row.kind == rows[0].kind])
         finally:
             for row in rows:
                 row.results.put(None)                       # after an error or an interruption, all searches end
     # Popped, because an error keeps this frame. If the frame kept the error, too, the cache would not be freed.
-    return [found.pop(0).result() for _ in searches]
+    return [found.pop(0).result() for _ in asked]
 
 
 def share_pass(model, cache, rows):

@@ -8,11 +8,13 @@ llama3 scaling is 64 positions, so that all three of its bands act within the le
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
+from core.lockstep import side_by_side
 from core.settings import Settings
 from core.together import alone
 from data import Document
@@ -54,6 +56,15 @@ def write_checkpoint(folder, seed=0, shard=None, **changes) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / name, folder)
     return Path(folder)
+
+
+def beside(model, capacity: int, searches: list) -> list:
+    """What searches, functions of a model, return side by side."""
+    class Asked(SimpleNamespace):
+        def answer(self, search):
+            return search(self.model)
+
+    return side_by_side(Asked(model=model), Cache(model, len(searches), capacity), [(search,) for search in searches])
 
 
 def graph_of(model: Llama, document: Document, settings: Settings) -> Graph:
