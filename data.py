@@ -70,16 +70,11 @@ class Answer:
 class Method(Protocol):
     """A method answers questions about a document that it has prepared once."""
 
-    models: dict                  # by name: the models and encoders that its answers depend on
     settings: Settings
 
     def setup(self) -> dict:
         """What all answers depend on: the class, all that it holds, and the code of both."""
-        return identity_of(method=type(self), parts=self.parts(), **self.models, **self.settings.answer_settings())
-
-    def parts(self) -> dict:
-        """What it holds besides models and settings."""
-        return {name: part for name, part in vars(self).items() if name not in ("settings", "models", *self.models)}
+        return identity_of(method=type(self), parts=vars(self))
 
     def identities(self, documents: list[Document]) -> list[dict | None]:
         """What the prepared graph of each document depends on (core.code.identity_of); None if nothing is kept."""

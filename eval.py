@@ -24,10 +24,10 @@ import torch
 
 from core.code import VERSION
 from core.command import make_parser, parse_options, shown, user_errors
-from core.files import InputError, hash_of, lock, reading, write_file, write_json
+from core.disk import differences
+from core.files import InputError, hash_of, lock, read_if_there, reading, write_file, write_json
 from data import EMBEDDED
 from evaluation import cost, metrics, pictures, tables
-from evaluation.answers import setup_differences
 from evaluation.datasets import Dataset
 from evaluation.methods import METHODS, TABLES, Run, plan
 from evaluation.models import add_model_options, unloaded
@@ -119,7 +119,8 @@ def score_files(args: argparse.Namespace):
         with reading(" and ".join(files), "cannot be compared"):
             both = dict(zip(files, (metrics.summary(first), metrics.summary(second, first))))
         texts += ["", table("questions of both", both, ["F1", "nodes", "FLOPs/query", "n", "F1 - first row"]), ""]
-        found |= {"both": both, "setup": setup_differences(*files)}
+        found |= {"both": both, "setup": differences(
+            *(read_if_there(Path(path).with_suffix(".setup.json")) for path in files))}
     output(args, found, *texts, *found.get("setup", ()))
 
 

@@ -674,8 +674,9 @@ class Pecan(Method):
         self.settings = settings
         self.builder = builder or model
         self.construction = construction or settings
-        self.stages = {"build": build, "summarise": summarise, "search": search}
-        self.models = {"model": model, "encoder": encoder, "builder": self.builder}
+        self.build = build
+        self.summarise = summarise
+        self.make_search = search
         self.batches = Batches(batch_rows(self.construction, self.builder.device.type))
         self.searches = Batches(search_rows(settings, model.device.type, model.config.width))
 
@@ -693,20 +694,20 @@ class Pecan(Method):
     def identities(self, documents):
         """What each graph depends on: stage 1. A subclass may have changed how it is run, so all of it counts."""
         built_by = identity_of(model=self.builder, settings=self.construction.construction_settings(),
-                               build=self.stages["build"], summarise=self.stages["summarise"],
+                               build=self.build, summarise=self.summarise,
                                made_by=together if type(self) is Pecan else [type(self), vars(self)])
         return [{"document": document.hash} | built_by for document in documents]
 
     def construct(self, document: Document) -> Generator:
         """Stage 1; its result is what the file of a graph holds."""
-        graph = yield from self.stages["build"](self.builder, document, self.construction)
+        graph = yield from self.build(self.builder, document, self.construction)
         return asdict(graph)
 
     def prepare_all(self, documents, paths, progress=False):
         """Load the graph of each document, or build it and write it to its path. Then embed its nodes."""
         graphs = together([Construction(self.construct(document), path, of)
                            for document, path, of in zip(documents, paths, self.identities(documents), strict=True)],
-                          self.batches, partial(self.stages["summarise"], self.builder, settings=self.construction),
+                          self.batches, partial(self.summarise, self.builder, settings=self.construction),
                           progress)
         return [graph if isinstance(graph, InputError) else attempt(self.ready, graph, path)
                 for graph, path in zip(graphs, paths)]
@@ -739,7 +740,7 @@ class Pecan(Method):
         flops_before = self.encoder.flops
         c = similarities(prepared.index, self.encoder.encode([question])[0])               # [|V|]
         flops = self.encoder.flops - flops_before
-        search = self.stages["search"](self.model, prepared.graph, question, c, self.settings)
+        search = self.make_search(self.model, prepared.graph, question, c, self.settings)
         search.model.flops += flops
         return search
 

@@ -98,7 +98,7 @@ class Talk:
         self.trace = []                                     # the text of each reply, as {"text": ..}
         # Replies that were asked for; those without any wanted field; what others had and was not used; cut replies.
         self.counts = dict.fromkeys(("calls", "refused", "dropped", "cut"), 0)
-        self.flops = 0                                      # of the replies
+        self.cost = 0                                       # FLOPs of the replies
 
     def say(self, texts: list[str], limit: int) -> Generator:
         """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""
@@ -111,7 +111,7 @@ class Talk:
 
         replies = yield [(text, limit) for text in texts]
         replies = [Reply(*reply) for reply in replies]      # those from the disk are lists
-        self.flops += sum(reply.flops for reply in replies)
+        self.cost += sum(reply.flops for reply in replies)
         return replies
 
     def ask(self, prompt: str, texts: list[str], parse: Callable, limit: int | None = None) -> Generator:
@@ -154,8 +154,8 @@ class Agent(Baseline):
     instructed = True             # whether the model must follow instructions; RAPTOR only asks for summaries
     reply_tokens = 512            # before scaling; GraphReader's Figure 10 then fits its paper's window of 4096
 
-    def __init__(self, model: Llama, settings: Settings, **others):
-        super().__init__(model, settings, **others)
+    def __init__(self, model: Llama, settings: Settings):
+        super().__init__(model, settings)
         if self.instructed and not settings.instructions:
             raise InputError(f"{type(self).__name__} asks in words, and this checkpoint follows no instructions but "
                              "PECAN's (its pecan.json says so)")
@@ -174,16 +174,16 @@ class Agent(Baseline):
 
     def identities(self, documents):
         """What is built depends on the class and all that it holds, but for `only_read`."""
-        parts = {name: part for name, part in self.parts().items() if name not in self.only_read}
-        built_by = identity_of(method=type(self), parts=parts, settings=self.settings.construction_settings(),
-                               **self.models)
+        parts = vars(self) | {"settings": self.settings.construction_settings()}
+        built_by = identity_of(method=type(self), parts={name: part for name, part in parts.items()
+                                                         if name not in self.only_read})
         return [{"document": document.hash} | built_by for document in documents]
 
     def construct(self, document: Document) -> Generator:
         """What is built of a document, as its file holds it."""
         talk = Talk(self)
         built = yield from self.build(document, talk)
-        return built | {"counts": talk.counts, "flops": talk.flops}
+        return built | {"counts": talk.counts, "flops": talk.cost}
 
     def prepare_all(self, documents, paths, progress=False):
         """Load what was built of each document, or build it and write it to its path; then make it ready."""

@@ -69,7 +69,7 @@ class Reading(NamedTuple):
 
 
 class Baseline(Method):
-    """A method that counts the FLOPs of its model and of `others` by name: encoders, a scorer.
+    """A method that counts the FLOPs of all that it holds: its model, encoders, a scorer.
 
     A subclass defines two methods, and what they cost is added:
         ready(document) -> Prepared                         the document made ready for its questions
@@ -77,10 +77,9 @@ class Baseline(Method):
     """
     at_once = None                # questions whose readers run together; None: as many as a batch has rows
 
-    def __init__(self, model: Llama, settings: Settings, **others):
+    def __init__(self, model: Llama, settings: Settings):
         self.model = model
         self.settings = settings
-        self.models = {"model": model} | others
         self.batches = Batches(batch_rows(settings, model.device.type, READERS))
 
     def prepare_all(self, documents, paths, progress=False):
@@ -142,7 +141,7 @@ class Baseline(Method):
 
     def flops(self) -> int:
         """FLOPs spent so far."""
-        return sum(model.flops for model in {*self.models.values()})
+        return sum(part.flops for part in {part for part in vars(self).values() if hasattr(part, "flops")})
 
     # --- the reader
 

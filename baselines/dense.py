@@ -20,7 +20,7 @@ class Dense(Baseline):
     """
 
     def __init__(self, model: Llama, question_encoder, chunk_encoder, settings: Settings, top_k: int = 5):
-        super().__init__(model, settings, question_encoder=question_encoder, chunk_encoder=chunk_encoder)
+        super().__init__(model, settings)
         self.question_encoder = question_encoder
         self.chunk_encoder = chunk_encoder
         self.top_k = top_k

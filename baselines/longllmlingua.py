@@ -74,7 +74,7 @@ class LongLLMLingua(Baseline):
     """Cut a document into units, which costs nothing; compress and read it for a question."""
 
     def __init__(self, model: Llama, scorer: Llama, settings: Settings):
-        super().__init__(model, settings, scorer=scorer)
+        super().__init__(model, settings)
         self.scorer = scorer
         self.target = scaled(TARGET, settings)
         self.most_of_units = scaled(TARGET + EXTRA, settings)              # tokens of the kept units

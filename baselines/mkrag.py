@@ -164,7 +164,7 @@ class MKRAG(Agent):
     """Build an index of question-answer pairs, retrieve from it, and read the pairs."""
 
     def __init__(self, model: Llama, encoder, settings: Settings):
-        super().__init__(model, settings, encoder=encoder)
+        super().__init__(model, settings)
         self.encoder = encoder
 
     def build(self, document, talk):

@@ -126,7 +126,7 @@ class Raptor(Tree):
             if importlib.util.find_spec("umap") is None:    # found, but not loaded: that takes seconds
                 raise ImportError(name="umap-learn")
 
-        super().__init__(model, settings, encoder=encoder)
+        super().__init__(model, settings)
         self.encoder = encoder
         self.top_k = top_k
         self.collapsed = collapsed

@@ -13,12 +13,10 @@ import re
 import subprocess
 import sys
 import time
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec, resolve_name
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
 
 from core.files import InputError, hash_of, reading, remark
 
@@ -69,9 +67,7 @@ def named(value, sources: dict[str, list]):
     if kind is dict:
         return {str(named(key, sources)): named(item, sources) for key, item in value.items()}
 
-    if kind is partial:
-        return named([value.func, *value.args, value.keywords], sources)
-    if isinstance(value, (type, FunctionType, BuiltinFunctionType, type(installed))):
+    if hasattr(value, "__qualname__"):
         module = value.__module__
         name = value.__qualname__
         if not installed(module) and attrgetter(name)(sys.modules[module]) is not value:
@@ -82,7 +78,7 @@ def named(value, sources: dict[str, list]):
     # A subclass with an own __init__ may hold more than the fingerprint that it inherits knows.
     maker = next(base for base in kind.__mro__ if vars(base).keys() & {"__init__", "fingerprint"})
     if "fingerprint" in vars(maker):
-        return f"{named(kind, sources)} {value.fingerprint}".strip()
+        return [named(kind, sources), value.fingerprint]
     return named([kind, value.__reduce_ex__(4)], sources)
 
 
@@ -95,19 +91,21 @@ def follow(module: str, name: str, sources: dict[str, list]):
         return
 
     sources[place] = []
-    bound = {} if installed(module) else statements(module)
-    for text, others in chain(*bound.values()) if name == "*" else bound.get(name, []) + bound.get("*", []):
+    bound = statements(module)
+    for text, others in sum(bound.values(), []) if name == "*" else bound.get(name, []) + bound.get("*", []):
         sources[place].append(text)
         for other in others:
             follow(*other, sources)
 
 
 @cache
-def statements(module: str) -> dict[str, list[tuple[str, dict]]]:
+def statements(module: str) -> dict[str, list[tuple[str, list]]]:
     """The statements at the top of a module's file, by the names that they bind (and some that they only use).
 
-    Each as its text, and the names in it, as (module, name).
+    Each as its text, and the names in it, as (module, name). {} if no file of the project holds the module.
     """
+    if installed(module):
+        return {}
     file = Path(find_spec(module).origin)
     if file.stat().st_mtime > BEGUN:
         raise InputError(f"{file} has changed since the program began; begin again")
@@ -116,15 +114,15 @@ def statements(module: str) -> dict[str, list[tuple[str, dict]]]:
     for statement in ast.parse(file.read_bytes()).body:
         nodes = [*ast.walk(statement)]
         text = ast.unparse(statement)
-        others = {}
+        others = []
         for node in nodes:
             if isinstance(node, ast.Name):
-                others[module, node.id] = None
+                others.append((module, node.id))
             elif isinstance(node, ast.Import):
-                others |= {(alias.name, "*"): None for alias in node.names}
+                others += [(alias.name, "*") for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 of = resolve_name("." * node.level + (node.module or ""), find_spec(module).parent)
-                others |= {(of, alias.name): None for alias in node.names}
+                others += [(of, alias.name) for alias in node.names]
 
         for node in nodes[:1] if hasattr(statement, "name") else nodes:
             for key in ("name", "asname", "id"):            # of a definition or an import, and of a value

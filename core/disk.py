@@ -12,7 +12,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
+from difflib import ndiff
 from pathlib import Path
 
 import torch
@@ -67,10 +69,22 @@ def read_kept(path: str | Path, of: dict | None = None) -> dict:
     """The values that write_kept wrote. InputError if the file is damaged, or if it is of something else than `of`."""
     with reading(path, "not a complete graph", "; choose another name, or remove it, if it is a damaged graph"):
         content = unsealed(read_json(path), path)
-        for name, value in (of or {}).items():
-            if content.get(name) != value:
-                raise InputError(f"{path}: is of another {name}: {content.get(name)!s:.80}, not {value!s:.80}")
+        if of:
+            check_same(path, content, of)
     return content
+
+
+def check_same(path: str | Path, kept: dict, of: dict):
+    """Raise InputError unless what is kept at a path is `of` this, and somebody knows this code."""
+    lines = differences({name: kept.get(name) for name in of}, of)
+    if lines or not of["code"]:
+        raise InputError(f"{path}: is of another setup ({' '.join(lines) or 'nobody knows which'})")
+
+
+def differences(before: dict, after: dict) -> list[str]:
+    """The lines by which two objects of JSON differ, each once: "-" is before those of the first."""
+    texts = [json.dumps(each, indent=0).splitlines() for each in (before, after)]
+    return [*dict.fromkeys(line for line in ndiff(*texts) if re.match(r'[+-](?!.*"seal").*\w', line))]
 
 
 def beside(path: str | Path, graph: Path) -> dict:

@@ -70,9 +70,9 @@ class Settings:
         return int(self.window * self.summary_share)
 
     @property
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> dict:
         """All that a result may depend on, for core.code."""
-        return str(self.answer_settings())
+        return self.answer_settings()
 
     def again(self, question: str) -> str:
         """What the second turn repeats: the question or nothing."""

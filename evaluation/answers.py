@@ -5,11 +5,10 @@ goes on where it stopped. Process 0 writes OUTPUT/DATASET/METHOD.jsonl, process 
 reads METHOD.jsonl reads them all. METHOD.setup.json says by which models, settings and code they were made.
 """
 import re
-from difflib import ndiff
 from pathlib import Path
 
 from core.code import VERSION, commit
-from core.disk import beside, read_rows, sealed, unsealed, write_row
+from core.disk import beside, check_same, read_rows, sealed, unsealed, write_row
 from core.files import InputError, read_json, reading, write_json
 from data import Answer, Document, Prepared, Question
 
@@ -79,28 +78,18 @@ def about(document: Document, question: Question) -> dict:
             "answers": question.answers, **{name: question.extra.get(name) for name in OPTIONS}}
 
 
-def setup_differences(*paths: str) -> list[str]:
-    """The lines by which the setups of two files of answers differ: "-" is before those of the first file."""
-    files = [Path(path).with_suffix(".setup.json") for path in paths]
-    texts = [file.read_text(encoding="utf-8").splitlines() if file.exists() else [] for file in files]
-    return [line for line in ndiff(*texts) if line[0] in "+-" and '"seal"' not in line]
-
-
 def claim(path: Path, setup: dict) -> dict:
     """Write the setup of a file of answers, with version and commit; InputError if it holds answers of another setup.
 
     Returns the setup that is there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     file = path.with_suffix(".setup.json")
     if answer_files(path):
         with reading(file, remedy="; choose another --output"):
             before = unsealed(read_json(file), file)
-            for name, value in setup.items():
-                if before.get(name) != value or (name == "code" and value is None):      # nobody knows this code
-                    raise InputError(f"{path} holds answers of another {name} ({before.get(name)!s:.80} there, "
-                                     f"{value!s:.80} here)")
+            check_same(path, before, setup)
         return before
+    path.parent.mkdir(parents=True, exist_ok=True)
     setup = {"version": VERSION, "commit": commit()} | setup
     write_json(file, sealed(setup))
     return setup

@@ -86,7 +86,7 @@ VARIANTS = (
     Row("siblings", "edges between siblings", build=partial(variants.with_siblings, weight=0.1)),
     Row("softmax-r", "r by softmax", search=variants.SoftmaxR),
     Row("two-nodes", "two nodes a check", search=variants.TwoNodes),
-    Row("falling", "ends when p_yes falls", search=partial(variants.Falling, times=2)),
+    Row("falling", "ends when p_yes falls", search=variants.Falling),
 )
 # Your own variants, baselines and controls, which --method chooses. With top_k="X" a row takes --top.
 OWN = ()

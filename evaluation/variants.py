@@ -42,15 +42,11 @@ class TwoNodes(Search):
 
 
 class Falling(Search):
-    """Ends, too, when p_yes has fallen so many `times` in a row."""
-
-    def __init__(self, *arguments, times: int):
-        super().__init__(*arguments)
-        self.times = times
+    """Ends, too, when p_yes has fallen twice in a row."""
 
     def stop(self, hidden):
         end = super().stop(hidden)
-        p = [step.p_yes for step in self.trace if step.p_yes is not None][-self.times - 1:]
-        if not end and len(p) > self.times and sorted(p, reverse=True) == p:
-            return f"p_yes has fallen {self.times} times in a row"
+        p = [step.p_yes for step in self.trace if step.p_yes is not None][-3:]
+        if not end and len(p) == 3 and p[0] > p[1] > p[2]:
+            return "p_yes has fallen twice in a row"
         return end

@@ -11,9 +11,9 @@ class Script:
         self.heard = []
         self.limits = []
         method.asking = self                                # batches that keep the order of the calls
-        method.replies_to = self.replies_to
+        method.replies_to = self
 
-    def replies_to(self, calls):
+    def __call__(self, calls):
         self.heard += [text for text, _ in calls]
         self.limits += [limit for _, limit in calls]
         assert len(calls) <= len(self.replies), f"nothing is written down for {calls[-1][0][-200:]}"

@@ -57,7 +57,7 @@ def test_a_changed_method_gives_the_changed_numbers(program, tmp_path, change):
     file = change.split(":")[0]
     replaced(folder, file, *CHANGES[change])
 
-    assert "holds answers of another code" in run(folder, "old", code=2).stderr
+    assert "is of another setup" in run(folder, "old", code=2).stderr
     done = run(folder, "new", "--graphs", "old/graphs")
     assert f"{int(file != 'llama.py')} of 1 graphs found" in done.stderr
     assert numbers(folder, "new") != numbers(folder, "old"), "the change has no effect here"
@@ -71,7 +71,7 @@ def test_a_compared_method_belongs_to_its_code_too(program, tmp_path):
     replaced(folder, "pecan.py", "    return position * to_query\n", "    return to_query\n")
     run(folder, "b", "--method", "bm25")
     replaced(folder, "pecan.py", "as concisely as", "as briefly as")
-    assert "holds answers of another code" in run(folder, "b", "--method", "bm25", code=2).stderr
+    assert "is of another setup" in run(folder, "b", "--method", "bm25", code=2).stderr
 
 
 @pytest.mark.slow

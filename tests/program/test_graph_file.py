@@ -49,8 +49,8 @@ def test_a_graph_that_is_there_is_loaded(model, prepare, tmp_path, monkeypatch):
     built = prepare(path)
     with pytest.raises(SystemExit):
         prepare(half, most=2)
-    for other, name in (({"chunk": 31}, "settings"), ({"builder": model}, "model"), ({"of": ["x"]}, "document")):
-        with pytest.raises(InputError, match=f"g.json: is of another {name}"):
+    for other, name in (({"chunk": 31}, '"chunk": 24'), ({"builder": model}, "float32"), ({"of": ["x"]}, '"document"')):
+        with pytest.raises(InputError, match=f"g.json: is of another setup .*{name}"):
             prepare(path, **other)
         with pytest.raises(InputError, match="half.json.replies: holds replies for another document, model"):
             prepare(half, **other)

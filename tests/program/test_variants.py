@@ -190,7 +190,7 @@ def test_a_changed_variant_prints_its_own_numbers(go, tmp_path, before, after, o
     beside = go(after, "beside", "--graphs", tmp_path / "before" / "graphs", old=old, new=new)
     assert beside.numbers == alone.numbers
     assert f"{found} of 1 graphs found" in beside.stderr
-    assert "holds answers of another" in go(after, "before", old=old, new=new, code=2).stderr
+    assert "is of another setup" in go(after, "before", old=old, new=new, code=2).stderr
 
 
 @pytest.mark.parametrize("row", [BUILD("partial(weighted, by=(1, .5))"), SEARCH("Cube")])
@@ -217,7 +217,7 @@ def test_what_nothing_can_name_keeps_nothing_and_says_so(go, tmp_path, row):
     done = go(row, "r")
     assert "nothing is kept on disk" in done.stderr and done.numbers
     assert not [*tmp_path.glob("r/graphs/*")]
-    assert "holds answers of another code" in go(row, "r", code=2).stderr
+    assert "is of another setup" in go(row, "r", code=2).stderr
 
 
 def test_a_number_with_a_point_is_no_process_of_another_row(monkeypatch, tmp_path):
@@ -231,7 +231,7 @@ def test_a_number_with_a_point_is_no_process_of_another_row(monkeypatch, tmp_pat
 def test_a_file_that_changes_during_a_run_keeps_nothing(go, tmp_path):
     """What runs is no longer what stands there."""
     assert "mine.py has changed since the program began" in go(SEARCH("Cube"), "r", age=-9).stderr
-    assert "holds answers of another code" in go(SEARCH("Cube"), "r", code=2).stderr
+    assert "is of another setup" in go(SEARCH("Cube"), "r", code=2).stderr
 
 
 def test_the_five_variants(tmp_path):

@@ -231,13 +231,13 @@ TOP_K = {"sbert": 5, "dragon": 5, "bm25-x": 3}
 def test_a_setup_names_what_all_answers_share(recorded):
     """A builder has settings of its own. The code has 16 digits."""
     setups = {call.path.stem: call.setup for call in recorded[RUNS[3]]["Answers"]}
-    assert "'summary_share': 0.5" in setups["pecan"]["parts"]["construction"]
+    assert setups["pecan"]["parts"]["construction"][1]["summary_share"] == .5
     for name, setup in setups.items():
-        assert len(setup.pop("code")) == 16 and setup.pop("parts").get("top_k") == TOP_K.get(name)
-        del setup["method"]
-        models = {of: setup[of].split(" ", 1)[1] for of in setup.keys() - SETUP.keys()}    # without their classes
+        parts = setup["parts"]
+        assert len(setup["code"]) == 16 and parts.get("top_k") == TOP_K.get(name)
+        models = {of: parts[of][1] for of in parts.keys() & {"model", *MODELS[name]}}      # without their classes
         assert models == {"model": "model float32"} | MODELS[name]
-        assert {of: setup[of] for of in SETUP} == SETUP
+        assert parts["settings"][1] == SETUP
 
 
 # Who started four processes, a machine's GPUs, --device, and the processes' devices.
