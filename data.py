@@ -76,13 +76,13 @@ class Method(Protocol):
         """What all answers depend on: the class, all that it holds, and the code of both."""
         return identity_of(method=type(self), parts=vars(self))
 
-    def identities(self, documents: list[Document]) -> list[dict | None]:
-        """What the prepared graph of each document depends on (core.code.identity_of); None if nothing is kept."""
-        return [None] * len(documents)
+    def identity(self, document: Document) -> dict | None:
+        """What a document's prepared graph depends on (core.code.identity_of); None if nothing is kept."""
 
-    def file_names(self, documents: list[Document]) -> list[str | None]:
-        """The names, without an ending, under which prepared graphs are kept on disk; None if nothing is kept."""
-        return [hash_of(identity) if identity and identity["code"] else None for identity in self.identities(documents)]
+    def file_name(self, document: Document) -> str | None:
+        """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
+        identity = self.identity(document)
+        return hash_of(identity) if identity and identity["code"] else None
 
     def prepare_all(self, documents: list[Document], paths: list,
                     progress: bool = False) -> "list[Prepared | InputError]":

@@ -114,8 +114,8 @@ def score_files(args: argparse.Namespace):
     files = {path: metrics.read_predictions(path) for path in args.score}
     found = {path: metrics.scores(rows) for path, rows in files.items()}
     texts = [table("predictions", found, ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"])]
-    if len(files) == 2 and (pairs := metrics.shared(*files.values())):
-        first, second = map(list, zip(*pairs))
+    if len(files) == 2 and all(shared := metrics.shared(*files.values())):
+        first, second = shared
         with reading(" and ".join(files), "cannot be compared"):
             both = dict(zip(files, (metrics.summary(first), metrics.summary(second, first))))
         texts += ["", table("questions of both", both, ["F1", "nodes", "FLOPs/query", "n", "F1 - first row"]), ""]

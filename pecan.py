@@ -39,7 +39,7 @@ worked example, two IPs above three chunks (tests/numerics/test_7_pecan.py compu
 import re
 from collections.abc import Callable, Generator
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -605,9 +605,13 @@ class Search:
         if not nodes:
             return None
 
-        listed = [(i, z[i].item(), score[i].item()) for i in best[:CANDIDATES]]
-        return self.visit(nodes, self.closing, {i: {"z": z[i].item(), "c": self.c[i].item(), "score": score[i].item(),
-                                                    "candidates": listed} for i in nodes})
+        hidden = self.visit(nodes, self.closing)
+        for step in self.trace[-len(nodes):]:
+            step.z = z[step.node].item()
+            step.c = self.c[step.node].item()
+            step.score = score[step.node].item()
+            step.candidates = [(i, z[i].item(), score[i].item()) for i in best[:CANDIDATES]]
+        return hidden
 
     def choose(self, best: list[int]) -> list[int]:
         """The nodes to read before the next check: the one with the highest final score (3.2.2), which comes first."""
@@ -629,11 +633,10 @@ class Search:
             r[step.node] = relevance(step.to_query, step.position)
         return r
 
-    def visit(self, nodes: list[int], closing: list[int] = (), chosen: dict[int, dict] | None = None) -> torch.Tensor:
+    def visit(self, nodes: list[int], closing: list[int] = ()) -> torch.Tensor:
         """Read nodes into the cache; their attention to the question gives r (Appendix C).
 
-        Attention inside a node and to other nodes is left out. `chosen` holds z, c, score and candidates of nodes that
-        were chosen by them.
+        Attention inside a node and to other nodes is left out.
 
         Returns the hidden state [1, D] of the last token, and keeps it for `run`. The tokens `closing` follow the nodes
         in the same pass, for a check, and are removed from the cache.
@@ -648,7 +651,7 @@ class Search:
             to_query = a[0, first - before:end - before, 0].cpu().double().mean().item()   # mean over the node's tokens
             self.visited.append(node)
             self.trace.append(Step(node, self.graph.nodes[node].level, len(self.trace) + 2, to_query, r=0, cached=end,
-                                   flops=self.model.flops, tokens=self.model.tokens, **(chosen or {}).get(node, {})))
+                                   flops=self.model.flops, tokens=self.model.tokens))
         self.r = self.relevance()
         for step in self.trace[-len(nodes):]:
             step.r = self.r[step.node].item()
@@ -691,24 +694,22 @@ class Pecan(Method):
         settings = resolve(llama.folder, llama.config.max_length, options=settings)
         return cls(llama, load_encoder(encoder, llama), settings)
 
-    def identities(self, documents):
-        """What each graph depends on: stage 1. A subclass may have changed how it is run, so all of it counts."""
-        built_by = identity_of(model=self.builder, settings=self.construction.construction_settings(),
-                               build=self.build, summarise=self.summarise,
-                               made_by=together if type(self) is Pecan else [type(self), vars(self)])
-        return [{"document": document.hash} | built_by for document in documents]
+    def identity(self, document):
+        """What a graph depends on: stage 1. A subclass may have changed how it is run, so all of it counts."""
+        return {"document": document.hash} | identity_of(
+            model=self.builder, settings=self.construction.construction_settings(), build=self.build,
+            summarise=self.summarise, made_by=together if type(self) is Pecan else [type(self), vars(self)])
 
     def construct(self, document: Document) -> Generator:
-        """Stage 1; its result is what the file of a graph holds."""
-        graph = yield from self.build(self.builder, document, self.construction)
+        """Stage 1; its result is what the file of a graph holds. It sees no questions, because all share the graph."""
+        graph = yield from self.build(self.builder, replace(document, questions=[]), self.construction)
         return asdict(graph)
 
     def prepare_all(self, documents, paths, progress=False):
         """Load the graph of each document, or build it and write it to its path. Then embed its nodes."""
-        graphs = together([Construction(self.construct(document), path, of)
-                           for document, path, of in zip(documents, paths, self.identities(documents), strict=True)],
-                          self.batches, partial(self.summarise, self.builder, settings=self.construction),
-                          progress)
+        graphs = together([Construction(self.construct(document), path, self.identity(document))
+                           for document, path in zip(documents, paths, strict=True)],
+                          self.batches, partial(self.summarise, self.builder, settings=self.construction), progress)
         return [graph if isinstance(graph, InputError) else attempt(self.ready, graph, path)
                 for graph, path in zip(graphs, paths)]
 

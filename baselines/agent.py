@@ -172,12 +172,14 @@ class Agent(Baseline):
             replies |= zip(some, replies_to(self.model, prompts, limit))
         return [replies[call] for call in calls]
 
-    def identities(self, documents):
-        """What is built depends on the class and all that it holds, but for `only_read`."""
+    def identity(self, document):
+        """What is built depends on the class and all that it holds, but for `only_read`; of a document on its text.
+
+        A subclass that builds by something else, too, such as its questions, says so here.
+        """
         parts = vars(self) | {"settings": self.settings.construction_settings()}
-        built_by = identity_of(method=type(self), parts={name: part for name, part in parts.items()
-                                                         if name not in self.only_read})
-        return [{"document": document.hash} | built_by for document in documents]
+        return {"document": document.hash} | identity_of(
+            method=type(self), parts={name: part for name, part in parts.items() if name not in self.only_read})
 
     def construct(self, document: Document) -> Generator:
         """What is built of a document, as its file holds it."""
@@ -187,8 +189,8 @@ class Agent(Baseline):
 
     def prepare_all(self, documents, paths, progress=False):
         """Load what was built of each document, or build it and write it to its path; then make it ready."""
-        contents = together([Construction(self.construct(document), path, of)
-                             for document, path, of in zip(documents, paths, self.identities(documents), strict=True)],
+        contents = together([Construction(self.construct(document), path, self.identity(document))
+                             for document, path in zip(documents, paths, strict=True)],
                             self.asking, self.replies_to, progress)
         return [content if isinstance(content, InputError) else attempt(self.ready_with_cost, content)
                 for content in contents]

@@ -224,9 +224,8 @@ def pages_of(reply: str, number: int, most: int) -> list[int | None]:
 class JERR(Agent):
     """Write synopses and a graph once. For a question: search, look up chunks, answer from synopses and chunks."""
 
-    def identities(self, documents):
-        return [identity | {"chunk": self.chunk(document)}
-                for identity, document in zip(super().identities(documents), documents)]
+    def identity(self, document):
+        return super().identity(document) | {"chunk": self.chunk(document)}
 
     def chunk(self, document: Document) -> int:
         """The tokens of a chunk. Chunks are shorter if a question has options."""

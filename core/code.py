@@ -112,22 +112,24 @@ def statements(module: str) -> dict[str, list[tuple[str, list]]]:
 
     bound = {}
     for statement in ast.parse(file.read_bytes()).body:
-        nodes = [*ast.walk(statement)]
-        text = ast.unparse(statement)
-        others = []
-        for node in nodes:
-            if isinstance(node, ast.Name):
-                others.append((module, node.id))
-            elif isinstance(node, ast.Import):
-                others += [(alias.name, "*") for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                of = resolve_name("." * node.level + (node.module or ""), find_spec(module).parent)
-                others += [(of, alias.name) for alias in node.names]
+        for alias in getattr(statement, "names", [None]):
+            statement.names = [alias]                       # each name of an import counts alone
+            nodes = [*ast.walk(statement)]
+            text = ast.unparse(statement)
+            others = []
+            for node in nodes:
+                if isinstance(node, ast.Name):
+                    others.append((module, node.id))
+                elif isinstance(node, ast.Import):
+                    others += [(alias.name, "*") for alias in node.names]
+                elif isinstance(node, ast.ImportFrom):
+                    of = resolve_name("." * node.level + (node.module or ""), find_spec(module).parent)
+                    others += [(of, alias.name) for alias in node.names]
 
-        for node in nodes[:1] if hasattr(statement, "name") else nodes:
-            for key in ("name", "asname", "id"):            # of a definition or an import, and of a value
-                name = str(getattr(node, key, None)).partition(".")[0]
-                bound.setdefault(name, []).append((text, others))
+            for node in nodes[:1] if hasattr(statement, "name") else nodes:
+                for key in ("name", "asname", "id"):        # of a definition or an import, and of a value
+                    name = str(getattr(node, key, None)).partition(".")[0]
+                    bound.setdefault(name, []).append((text, others))
     return bound
 
 

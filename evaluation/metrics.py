@@ -144,13 +144,13 @@ def difference(rows: list[dict], others: list[dict]) -> dict | None:
     return {"f1": fmean(differences), "interval": interval(differences)} if differences else None
 
 
-def shared(rows: list[dict], others: list[dict]) -> list[tuple[dict, dict]]:
-    """The rows of both about the same question: its id and words, its document and gold answers are equal."""
-    def question_of(row):
-        return str([row.get(name) for name in ABOUT])
-
-    theirs = {question_of(row): row for row in others if "hash" in row}                    # not LongBench's
-    return [(row, theirs[question_of(row)]) for row in rows if question_of(row) in theirs]
+def shared(rows: list[dict], others: list[dict]) -> list[list[dict]]:
+    """The rows of both about the same questions, whose id, words, document and gold answers are equal; none of
+    LongBench's.
+    """
+    ours, theirs = ({str([row.get(name) for name in ABOUT]): row for row in of if "hash" in row}
+                    for of in (rows, others))
+    return [[of[question] for question in ours if question in theirs] for of in (ours, theirs)]
 
 
 def scores(rows: list[dict]) -> dict:

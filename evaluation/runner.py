@@ -2,7 +2,6 @@
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from core.command import progress_bar
@@ -49,12 +48,12 @@ class Runner:
         answers = Answers(run.file, method.setup(), self.team.rank)
         others = answers.rows.keys() - set(run.dataset.questions)
         if others and not run.options.limit:
-            raise InputError("{}: holds answers to questions that are not in {}, such as {}; choose another --output"
-                             .format(run.file, run.dataset.report["path"], min(others)))
+            raise InputError(f"{run.file}: holds answers to other questions, such as {min(others)}; choose another "
+                             "--output")
         run.graphs.mkdir(parents=True, exist_ok=True)
         documents = run.dataset.documents
-        paths = {document.id: name and run.graphs / f"{name}.json"
-                 for document, name in zip(documents, method.file_names(documents))}
+        names = {document.id: method.file_name(document) for document in documents}
+        paths = {id: name and run.graphs / f"{name}.json" for id, name in names.items()}
         title = f"{run.dataset.name}: {run.row.label}"
         first = self.team.rank == 0
         if first:
@@ -104,8 +103,7 @@ def answers_of(method: Method, left: list[tuple[Document, list[Question]]], path
         documents, questions = zip(*left[first:first + method.batches.rows])
         asked = []
         files = [paths[document.id] for document in documents]
-        texts = [replace(document, questions=[]) for document in documents]      # what is kept is named by the text
-        for n, prepared in enumerate(method.prepare_all(texts, files, progress)):
+        for n, prepared in enumerate(method.prepare_all(documents, files, progress)):
             if isinstance(prepared, InputError):
                 error = InputError(f"document {documents[n].id}, its questions ({len(questions[n])}): {prepared}")
                 yield from ((documents[n], question, None, error) for question in questions[n])

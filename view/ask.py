@@ -73,7 +73,7 @@ def ask(argv: list[str] | None = None) -> int:
     method = Pecan(model, encoder, settings, builder, construction)
 
     name = Path(args.document).name.encode()[:99].decode(errors="ignore")        # a file's name has 255 bytes at most
-    path = Path(args.graph or f"{name}.{method.file_names([document])[0]}.graph.json")
+    path = Path(args.graph or f"{name}.{method.file_name(document)}.graph.json")
     verb = "reloaded" if path.exists() else "built"
     prepared = method.prepare(document, path, sys.stderr.isatty())
     by_level = Counter(node.level for node in prepared.graph.nodes)         # nodes are in the order of levels

@@ -16,6 +16,7 @@ from baselines.common import Reading
 from baselines.jerr import JERR, ROOT, TreeSearch, acyclic, join_names, simhash
 from core.settings import Settings
 from data import Document, Prepared, Question
+from evaluation.runner import answers_of
 
 # --- search ---------------------------------------------------------------------------------------------------------
 
@@ -99,11 +100,13 @@ def test_the_graph_stays_acyclic(relations):
 @pytest.mark.parametrize("question, chunks, kind, most", [
     ("Which (A) castle?", 3, "", 3), ("Which castle?\n(A) Casa Loma\n(B) Prague", 7, "multiple choice ", 5)])
 def test_questions_with_options(tiny, question, chunks, kind, most):
-    """With options, chunks have 600 tokens, the prompt says "multiple choice", and five pages may be read again."""
+    """In a run with options, chunks have 600 tokens, the prompt says "multiple choice", and five pages may be read
+    again."""
     method = JERR(tiny, Settings(window=100_000, chunk=9))
     script = Script(method, *["castle.\nPage [1, 0, 2, 3, 4, 5]"] * 99)
-    prepared = method.prepare(Document("x", ["castle road." + " road" * 14] * 7, [Question("q", question, ["a"])]))
-    assert (len(prepared.texts), method.answer(prepared, question).nodes) == (chunks, [1, 0, 2, 3, 4][:most])
+    document = Document("x", ["castle road." + " road" * 14] * 7, [Question("q", question, ["a"])])
+    [(_, _, prepared, answer)] = answers_of(method, [(document, document.questions)], {"x": None}, False)
+    assert (len(prepared.texts), answer.nodes) == (chunks, [1, 0, 2, 3, 4][:most])
     assert f"a {kind}question related" in script.heard[-1] and f"1 to {most} page(s)" in script.heard[-1]
 
 

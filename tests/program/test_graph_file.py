@@ -89,7 +89,7 @@ def test_a_method_that_nothing_can_name_keeps_nothing(tiny, settings, tmp_path):
     """Another one could take what it has built."""
     method = Pecan(tiny, TokenMean(tiny), settings, build=partial(build, torch.ones(1)))
     document = Document("d", ["Tom is here."])
-    assert method.file_names([document]) == [None]
+    assert method.file_name(document) is None
     with pytest.raises(InputError, match="g.json: nothing can be kept of a method that nothing can name"):
         method.prepare(document, tmp_path / "g.json")
 

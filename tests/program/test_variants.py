@@ -31,13 +31,13 @@ from evaluation.methods import METHODS
 from evaluation.metrics import read_predictions
 
 MINE = """
-# Variants of a user.
 from dataclasses import dataclass
 from typing import NamedTuple
 import torch
 import helper
 import pack
 from llama import Llama
+# Variants of a user.
 from pecan import Pecan, Search, build
 
 def weighted(model, document, settings, by):
@@ -195,9 +195,10 @@ def test_a_changed_variant_prints_its_own_numbers(go, tmp_path, before, after, o
 
 @pytest.mark.parametrize("row", [BUILD("partial(weighted, by=(1, .5))"), SEARCH("Cube")])
 def test_what_changes_nothing_refuses_nothing(go, row):
-    """A comment, another function of the file, and another row of the list."""
+    """A comment, another name of an import, another function of the file, and another row of the list."""
     first = go(row, "r")
-    again = go(row + "\nROWS = ROW, made(Method)", "r", old="# Variants of a user.", new="# Mine.\ndef new(): pass")
+    again = go(row + "\nROWS = ROW, made(Method)", "r", old="# Variants of a user.\nfrom pecan import Pecan",
+               new="# Mine.\ndef new(): pass\nfrom pecan import Graph, Pecan")
     assert "1 of 1 answers, 1 of 1 graphs found" in again.stderr and again.numbers == first.numbers
 
 
@@ -274,7 +275,7 @@ def test_two_runs_side_by_side(tmp_path):
     found = json.loads(run("--score", pecan, falling, "--json").stdout)
     for name in ("n", "f1", "nodes", "flops", "difference"):
         assert found["both"][str(falling)][name] == table["falling"][name]
-    assert {line.split('"')[1] for line in found["setup"] if '":' in line} == {"code", "search", "times"}
+    assert {line.split('"')[1] for line in found["setup"] if '":' in line} == {"code", "make_search"}
 
     rows = [*read_rows(patience)]
     for row, name in zip(rows, ("id", "question", "document", "hash", "answers")):
@@ -302,7 +303,7 @@ def test_two_files_of_one_name_do_not_share_a_folder(tmp_path):
         data = write_lines(tmp_path / folder / "law.jsonl", [{"id": folder, "text": document, "questions": [
             {"question": "Who?", "answers": ["Ann"]}]}])
         done = run("--dataset", data, "--method", "whole", "--output", tmp_path / "r", code=code)
-    assert "whole.jsonl: holds answers to questions that are not in" in done.stderr
+    assert "whole.jsonl: holds answers to other questions" in done.stderr
 
 
 @pytest.mark.parametrize("widths, threads", [([48], 1), ([48, 4096], 3)])
