@@ -105,23 +105,21 @@ def output(args: argparse.Namespace, numbers: dict, *texts: str):
 
 
 def score_files(args: argparse.Namespace):
-    """Print the metrics of prediction files, ours or LongBench's. Of two of ours, also those of the questions that both
-    have, and how their setups differ.
+    """Print the metrics of prediction files, ours or LongBench's. Of two of ours, only the questions that both have
+    count, and how their setups differ is printed, too.
     """
-    def table(head, runs, columns):
-        return tables.as_text("", [head, *columns], [[path, *tables.cells(run, columns)] for path, run in runs.items()])
-
     files = {path: metrics.read_predictions(path) for path in args.score}
     found = {path: metrics.scores(rows) for path, rows in files.items()}
-    texts = [table("predictions", found, ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"])]
+    columns = ["F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
+    lines = []
     if len(files) == 2 and all(shared := metrics.shared(*files.values())):
         first, second = shared
         with reading(" and ".join(files), "cannot be compared"):
-            both = dict(zip(files, (metrics.summary(first), metrics.summary(second, first))))
-        texts += ["", table("questions of both", both, ["F1", "nodes", "FLOPs/query", "n", "F1 - first row"]), ""]
-        found |= {"both": both, "setup": differences(
-            *(read_if_there(Path(path).with_suffix(".setup.json")) for path in files))}
-    output(args, found, *texts, *found.get("setup", ()))
+            found = dict(zip(files, (metrics.summary(first), metrics.summary(second, first))))
+        columns += ["F1 - first row", "nodes", "FLOPs/query"]
+        lines = differences(*(read_if_there(Path(path).with_suffix(".setup.json")) for path in files))
+    rows = [[path, *tables.cells(found[path], columns)] for path in found]
+    output(args, found | {"setup": lines}, tables.as_text("", ["predictions", *columns], rows), *lines)
 
 
 def show(args: argparse.Namespace, results: dict, failures: list[str]):

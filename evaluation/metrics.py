@@ -11,7 +11,6 @@ from statistics import fmean
 
 import numpy as np
 
-from core.disk import unsealed
 from core.files import TEXT, TEXTS, InputError, check_values
 from data import json_lines
 from evaluation.answers import ABOUT, OPTIONS, answer_files, key_of
@@ -216,8 +215,6 @@ def read_predictions(path: str | Path) -> list[dict]:
     for file, number, row in lines:
         if "pred" in row:
             task_of(task, f"{path}:TASK")
-        if "seal" in row:
-            row = unsealed(row, f"{file}, line {number}")
         row, where = {"prediction": row.get("pred")} | row, f"{file}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{where}not a prediction with its answers: ")
         if None not in map(row.get, OPTIONS):
