@@ -3,8 +3,8 @@
 A function or class counts by its file, with all files of the project that this imports. Comments do not count, nor do
 other files; an installed package counts by its name.
 
-Not noticed: another version of a package, an import of a computed name, a file that the code reads, and what is replaced
-in a module, in a class or in an object with a fingerprint while the program runs.
+Not noticed: another version of a package, an import of a computed name, a file that the code reads, and what is
+replaced in a module, in a class or in an object with a fingerprint while the program runs.
 """
 import ast
 import contextlib

@@ -89,12 +89,13 @@ def test_a_summary_by_hand():
 
 
 def test_predictions_are_scored_again(tmp_path):
-    """Files in the given order. A file means those of its other processes, too."""
-    files = {write_lines(tmp_path / f"{name}.jsonl", rows): rows for name, rows in (("y", ANSWERS), ("x", ANSWERS[1:]))}
+    """Files in the given order. A file means those of its other processes, too. (Two would be compared.)"""
+    files = {write_lines(tmp_path / f"{name}.jsonl", rows): rows
+             for name, rows in (("y", ANSWERS), ("x", ANSWERS[1:]), ("z", ANSWERS))}
     write_lines(tmp_path / "y.jsonl", ANSWERS[:1])
     for process, rows in ((1, ANSWERS[1:2]), (12, ANSWERS[2:])):
         write_lines(tmp_path / f"y.{process}.jsonl", rows)
-    header, *lines = (re.split("  +", line) for line in run("--score", *files).stdout.splitlines()[:3])
+    header, *lines = (re.split("  +", line) for line in run("--score", *files).stdout.splitlines())
     assert header == ["predictions", "F1", "95 %", "ROUGE-L", "EM", "accuracy", "n"]
     assert lines == [[str(path), *cells(metrics.scores(rows), header[1:])] for path, rows in files.items()]
 
