@@ -76,13 +76,13 @@ def read_kept(path: str | Path, of: dict | None = None) -> dict:
 
 def check_same(path: str | Path, kept: dict, of: dict):
     """Raise InputError unless what is kept at a path is `of` this, and somebody knows this code."""
-    lines = differences({name: kept.get(name) for name in of}, of)
-    if lines or not of["code"]:
-        raise InputError(f"{path}: is of another setup ({' '.join(lines) or 'nobody knows which'})")
+    kept = {name: kept.get(name) for name in of}
+    if hash_of(kept) != hash_of(of) or not of["code"]:
+        raise InputError(f"{path}: is of another setup ({' '.join(differences(kept, of)) or 'nobody knows which'})")
 
 
 def differences(before: dict, after: dict) -> list[str]:
-    """The lines by which two objects of JSON differ, each once: "-" is before those of the first."""
+    """The lines by which two objects differ as JSON, each once and without brackets: "-" is before the first's."""
     texts = [json.dumps(each, indent=0).splitlines() for each in (before, after)]
     return [*dict.fromkeys(line for line in ndiff(*texts) if re.match(r'[+-](?!.*"seal").*\w', line))]
 
