@@ -28,7 +28,7 @@ from model.tokenizer import Tokenizer
 
 RECORDED = 64                     # on a GPU a recorded step writes replies of at least this limit (side by side: none)
 TOGETHER = 1024                   # tokens that run together, or one row: more take memory, and are no faster
-BLOCK_BYTES = 1 << 26             # at most 64 MiB of attention weights (float32) at once; longer inputs run in blocks
+BLOCK_BYTES = 1 << 29             # at most 512 MiB of attention weights (float32) at once; longer inputs run in blocks
 
 # A stretch of a prompt: the node that it belongs to (or None), and its token ids.
 Segment = tuple[object, list[int]]

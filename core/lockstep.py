@@ -6,7 +6,6 @@ So a search that ends waits with its answer until the others have read all their
 
 Only one thread runs at a time: the thread of one search, or the caller's, which runs the passes.
 """
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from queue import SimpleQueue
@@ -32,9 +31,11 @@ class Row:
 
     def forward(self, tokens, positions, cache, attended, ends):
         """The forward pass of the copy: wait until it has run beside others."""
-        kind = not attended, ends is None                   # in this order: nodes, other text, a token of a reply
-        self.passes.put((kind, tokens[0], positions[0], cache, attended, ends))
-        return self.results.get() or sys.exit()             # None ends the thread
+        # Kinds run in this order: nodes, other text, a token of a reply. Long passes run before short ones, because the
+        # padding of these would cost more than a pass. (The paper's chunks have 300 tokens, most points fewer than 100.)
+        self.passes.put([(not attended, ends is None, tokens.numel() < 256), tokens[0], positions[0], cache, attended,
+                         ends])
+        return self.results.get()                           # None, which cannot be unpacked, ends the thread
 
     def run(self, asked):
         try:
@@ -63,10 +64,10 @@ def side_by_side(method, cache, asked) -> list:
                 row.go_on()
 
             # A pass runs the first rows of the cache. So those of its kind come first, and rows that have ended leave.
-            while order := sorted((b for b, row in enumerate(rows) if row.kind), key=lambda b: rows[b].kind):
-                if order != [*range(len(rows))]:
-                    cache.keep_rows(order)
-                    rows = [rows[b] for b in order]
+            while going := sorted((row for row in rows if row.kind), key=lambda row: row.kind):
+                if going != rows:
+                    cache.keep_rows([*map(rows.index, going)])
+                    rows = going
                 share_pass(method.model, cache, [row for row in rows if row.kind == rows[0].kind])
         finally:
             for row in rows:
@@ -85,8 +86,8 @@ def share_pass(model, cache, rows):
     cache.over = caches[0].over
 
     # All padding goes into the slot behind the last.
-    hidden, a = model.some_rows_at_a_time(pad_sequence(tokens, True), pad_sequence(positions, True, cache.capacity),
-                                          cache, max(attended), None if ends[0] is None else torch.cat(ends))
+    hidden, a = model.forward(pad_sequence(tokens, True), pad_sequence(positions, True, cache.capacity), cache,
+                              max(attended), None if ends[0] is None else torch.cat(ends))
     for b, row in enumerate(rows):
         T = len(tokens[b])                                  # without padding
         row.results.put((hidden[b, None, :T], a if a is None else a[b, None, :T, :attended[b]]))

@@ -17,7 +17,7 @@ from oracle import beside, ending_at, greedy, ids_and_spans, mean_attention, one
 import pecan
 from core.files import InputError
 from encoders.token_mean import TokenMean
-from llama import Cache, flops_of, ids_of
+from llama import Cache, Llama, flops_of, ids_of
 from pecan import Graph, Node, Pecan, Search, length_of, node_line
 
 
@@ -190,6 +190,12 @@ def test_searches_side_by_side_share_passes(tiny, begin, spy):
         assert (one.text, one.nodes, one.end, one.flops) == (other.text, other.nodes, other.end, other.flops)
         ours, theirs = (torch.tensor([[step.r, step.p_yes or 0] for step in answer.trace]) for answer in (one, other))
         assert relative(theirs, ours) < rounding(tiny)
+
+
+def test_long_passes_do_not_pad_short_ones(tiny, spy):
+    passes = spy("forward", Llama)
+    beside(tiny, 380, [lambda model, T=T: model.read(Cache(model, 1, 380), [[(None, [5] * T)]]) for T in (300, 9, 280)])
+    assert [tuple(tokens.shape) for (_, tokens, *_), _ in passes] == [(2, 300), (1, 9)]
 
 
 def test_a_search_that_fails_and_memory_for_eight_rows(tiny, graph, question, settings):
