@@ -272,7 +272,12 @@ class Llama:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the checkpoint's files, and the dtype. A graph keeps it to say which model built it."""
+        """A hash of the checkpoint's files, and the dtype. A graph keeps it to say which model built it.
+
+        ValueError if the weights come from no files.
+        """
+        if not self.files:
+            raise ValueError("its weights come from no files")
         return f"{self.files} {str(self.dtype).removeprefix('torch.')}"
 
     def zeros(self, *shape):

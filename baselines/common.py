@@ -69,7 +69,7 @@ class Reading(NamedTuple):
 
 
 class Baseline(Method):
-    """A method that counts the FLOPs of all that it holds: its model, encoders, a scorer.
+    """A method that counts the FLOPs of the models that it holds: its model, encoders, a scorer.
 
     A subclass defines two methods, and what they cost is added:
         ready(document) -> Prepared                         the document made ready for its questions
@@ -141,7 +141,8 @@ class Baseline(Method):
 
     def flops(self) -> int:
         """FLOPs spent so far."""
-        return sum(part.flops for part in {part for part in vars(self).values() if hasattr(part, "flops")})
+        models = {part for part in vars(self).values() if hasattr(part, "flops") and hasattr(part, "fingerprint")}
+        return sum(model.flops for model in models)
 
     # --- the reader
 

@@ -3,8 +3,8 @@
 A function or class counts by its file, with all files of the project that this imports. Comments do not count, nor do
 other files; an installed package counts by its name.
 
-Not noticed: another version of a package, an import of a computed name, a file that the code reads, and what is
-replaced in a module, in a class or in an object with a fingerprint while the program runs.
+Not noticed: another version of a package, import_module, a file or a variable of the environment that the code reads,
+and what is replaced in a module, in a class or in an object with a fingerprint while the program runs.
 """
 import ast
 import contextlib
@@ -16,6 +16,7 @@ import time
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from sysconfig import get_path
 
 from torch.package.find_file_dependencies import find_files_source_depends_on
 
@@ -49,7 +50,7 @@ def identity_of(**parts) -> dict:
     except InputError as error:
         remark(f"nothing is kept on disk: {error}")
         return {"code": None}
-    return {"code": hash_of(sources)} | names
+    return {"code": hash_of(sorted(sources.items()))} | names
 
 
 def named(value, sources: dict[str, str]):
@@ -63,9 +64,9 @@ def named(value, sources: dict[str, str]):
         return value
     if kind in (list, tuple, set, frozenset):
         items = [named(item, sources) for item in value]
-        return items if kind in (list, tuple) else sorted(items, key=repr)
-    if kind is dict:
-        return {str(named(key, sources)): named(item, sources) for key, item in value.items()}
+        return items if kind is list else [kind.__name__, items if kind is tuple else sorted(items, key=repr)]
+    if kind is dict and all(type(key) is str for key in value):
+        return {key: named(item, sources) for key, item in value.items()}
 
     if hasattr(value, "__qualname__"):
         module = value.__module__
@@ -77,33 +78,33 @@ def named(value, sources: dict[str, str]):
     # A subclass with an own __init__ may hold more than the fingerprint that it inherits knows.
     maker = next(base for base in kind.__mro__ if vars(base).keys() & {"__init__", "fingerprint"})
     if "fingerprint" in vars(maker):
-        return [named(kind, sources), value.fingerprint]
+        return named([kind, value.fingerprint], sources)
     return named([kind, value.__reduce_ex__(4)], sources)
 
 
 def follow(module: str, sources: dict[str, str]):
-    """Put the source of a module of the project into `sources`, with those of all modules that it imports."""
-    if module not in sources:
+    """Put the source of a module into `sources`, with those of its package and of all modules that it imports."""
+    if module and module not in sources:
         sources[module], imported = source(module)
-        for other in imported:
+        for other in [module.rpartition(".")[0], *imported]:
             follow(other, sources)
 
 
 @cache
 def source(module: str) -> tuple[str, list[str]]:
-    """The source of a module without its comments, and what its imports name, also those in functions.
+    """The source of a module of the project without its comments, and what it imports, also in functions.
 
-    Nothing of a module that is installed or Python's own, or of a name that is none of a module.
+    Nothing of a module that is Python's own or installed, or of a name that is none of a module.
     """
     spec = None
     with contextlib.suppress(ModuleNotFoundError):
         spec = find_spec(module)
     file = spec and spec.origin or "built-in"
-    if module.partition(".")[0] in sys.stdlib_module_names or re.search("(site|dist)-packages|^built-in$", file):
+    if file.startswith(get_path("stdlib")) or re.search("(site|dist)-packages|^(built-in|frozen)$", file):
         return "", []
-
     if Path(file).stat().st_mtime > BEGUN:
         raise InputError(f"{file} has changed since the program began; begin again")
+
     text = ast.unparse(ast.parse(Path(file).read_bytes()))
-    imports = find_files_source_depends_on(text, spec.parent)                              # from a import b: (a, b)
-    return text, [name for of, b in imports for name in (of, f"{of}.{b}")]
+    imports = find_files_source_depends_on(text, spec.parent)
+    return text, [f"{of}.{name}" for of, name in imports]                    # a module, or something of the module `of`

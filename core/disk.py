@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from difflib import ndiff
+from difflib import unified_diff
 from pathlib import Path
 
 import torch
@@ -78,13 +78,14 @@ def check_same(path: str | Path, kept: dict, of: dict):
     """Raise InputError unless what is kept at a path is `of` this, and somebody knows this code."""
     kept = {name: kept.get(name) for name in of}
     if hash_of(kept) != hash_of(of) or not of["code"]:
-        raise InputError(f"{path}: is of another setup ({' '.join(differences(kept, of)) or 'nobody knows which'})")
+        lines = " ".join(differences(kept, of)) or "nobody knows which"
+        raise InputError(f"{path}: is of another setup ({lines:.300})")
 
 
 def differences(before: dict, after: dict) -> list[str]:
     """The lines by which two objects differ as JSON, each once and without brackets: "-" is before the first's."""
     texts = [json.dumps(each, indent=0).splitlines() for each in (before, after)]
-    return [*dict.fromkeys(line for line in ndiff(*texts) if re.match(r'[+-](?!.*"seal").*\w', line))]
+    return [*dict.fromkeys(line for line in unified_diff(*texts, n=0) if re.match(r'[+-](?!.*"seal").*\w', line))]
 
 
 def beside(path: str | Path, graph: Path) -> dict:

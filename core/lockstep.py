@@ -32,7 +32,7 @@ class Row:
     def forward(self, tokens, positions, cache, attended, ends):
         """The forward pass of the copy: wait until it has run beside others."""
         # Kinds run in this order: nodes, other text, a token of a reply. Long passes run before short ones, because the
-        # padding of these would cost more than a pass. (The paper's chunks have 300 tokens, most points fewer than 100.)
+        # padding of these would cost more than a pass. (The paper's chunks have 300 tokens, its points about 60.)
         self.passes.put([(not attended, ends is None, tokens.numel() < 256), tokens[0], positions[0], cache, attended,
                          ends])
         return self.results.get()                           # None, which cannot be unpacked, ends the thread

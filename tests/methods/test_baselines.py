@@ -6,7 +6,7 @@ import copy
 import textwrap
 from collections import Counter
 from dataclasses import replace
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, count, pairwise
 from pathlib import Path
 
 import hypothesis
@@ -369,7 +369,8 @@ def test_compression_keeps_within_its_target(tiny, settings, document, monkeypat
 
 
 def test_all_that_is_spent_counts_once(tiny, model, settings, document, question):
-    """FLOPs of encoders and of a scorer, the model itself or another one, count; tokens of another scorer do not.
+    """FLOPs of encoders and of a scorer, the model itself or another one, count; tokens of another scorer do not, nor
+    do FLOPs of what else a method holds.
 
     Compression is part of a question's cost. (test_8_flops.py: what a pass costs.)"""
     models = tiny, model, TokenMean(tiny), TokenMean(tiny)
@@ -380,6 +381,7 @@ def test_all_that_is_spent_counts_once(tiny, model, settings, document, question
     for method in (Dense(tiny, *models[2:], settings), LongLLMLingua(tiny, tiny, settings),
                    LongLLMLingua(tiny, model, settings)):
         before = spent()
+        method.held = type("Held", (), {"flops": property(lambda _, n=count(): next(n))})()              # they grow
         prepared = method.prepare(document)
         assert prepared.flops == spent() - before
         before, tokens = spent(), tiny.tokens

@@ -157,7 +157,7 @@ def test_other_settings_do_not_mix(tmp_path):
     run(*arguments, 24)
     first = answers(tmp_path / "r")
     said = run(*arguments, 25, code=2).stderr
-    assert 'bm25.jsonl: is of another setup (- "chunk": 24, + "chunk": 25,); choose another --output' in said
+    assert 'bm25.jsonl: is of another setup (-"chunk": 24, +"chunk": 25,); choose another --output' in said
     assert answers(tmp_path / "r") == first and run(*arguments, 24)
 
 

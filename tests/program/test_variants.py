@@ -11,6 +11,7 @@ import os
 import sys
 from collections import Counter
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, call
@@ -22,8 +23,8 @@ from runs import run, write_lines
 import core.code
 import core.files
 from core.code import identity_of
-from core.disk import read_kept, read_rows
-from core.files import COUNT, POSITIVE
+from core.disk import check_same, read_kept, read_rows
+from core.files import COUNT, POSITIVE, InputError
 from core.settings import Settings
 from data import EMBEDDED
 from evaluation import methods, models
@@ -149,11 +150,32 @@ EDITS = {
 
 
 def test_what_differs_has_other_names():
-    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, len, (1, 2), {1}, {1: 2},
+    values = [None, 1, 1.0, True, "1", math.floor, cmath.sqrt, math.sqrt, torch.floor, len, (1, 2), [1, 2], {1}, {1: 2},
+              {"1": 2}, [0, 1], [[0, 1]], ["."], [","],
               Path("a"), "a", partial(max, 1), partial(max, 2), torch.float32, "float32", Counter("a"), Counter("aa"),
               COUNT._replace(holds=len), POSITIVE._replace(holds=len), Settings(), Settings(chunk=9)]
-    assert len({repr(identity_of(value=value)) for value in values}) == len(values)
+    names = [identity_of(value=value) for value in values]
+    assert len({*map(repr, names)}) == len(values)
     assert identity_of(value={"b", "a"}) == identity_of(value={"a", "b"})
+    for one, other in pairwise(names):
+        with pytest.raises(InputError, match="is of another setup"):
+            check_same("", one, other)
+
+
+@pytest.mark.parametrize("module, file, text", [
+    ("this", "this.py", "POWER = {}\ndef f(): pass"), ("box.late", "box/__init__.py", "POWER = {}")])
+def test_what_has_a_name_of_pythons_and_the_file_of_a_package_count(tmp_path, monkeypatch, module, file, text):
+    monkeypatch.syspath_prepend(tmp_path)
+    codes = set()
+    for power in (2, 3):
+        for name, content in {"box/late.py": "def f(): pass", file: text.format(power)}.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(content)
+            os.utime(tmp_path / name, (core.code.BEGUN - 9,) * 2)
+        sys.modules.pop(module, None)
+        core.code.source.cache_clear()
+        codes.add(identity_of(f=importlib.import_module(module).f)["code"])
+    assert len(codes) == 2 and None not in codes
 
 
 @pytest.fixture
@@ -217,9 +239,12 @@ def test_a_variant_of_stage_2_takes_pecans_graphs(go, tmp_path):
     BUILD("partial(weighted, by=torch.tensor([1, .5]))"),
     BUILD("lambda *a: weighted(*a, by=[1, .5])"),
     BUILD("(lambda function: wraps(function)(lambda *a: weighted(*a, by=[1, .5])))(halved)"),
-    'Row("mine", "mine", loud)\nLouder.__init__ = lambda self, *a: super(Louder, self).__init__(*a)'])
+    'Row("mine", "mine", loud)\nLouder.__init__ = lambda self, *a: super(Louder, self).__init__(*a)',
+    'Row("mine", "mine", lambda models, run: Pecan(Llama(models.model.config, models.model.weights, '
+    'models.model.tokenizer), models.encoder, run.settings))'])
 def test_what_nothing_can_name_keeps_nothing_and_says_so(go, tmp_path, row):
-    """A tensor, a lambda, a wrapper with the name of what it wraps, a model that may hold more than its fingerprint."""
+    """A tensor, a lambda, a wrapper with the name of what it wraps, a model that may hold more than its fingerprint, a
+    model whose weights come from no file."""
     done = go(row, "r")
     assert "nothing is kept on disk" in done.stderr and done.numbers
     assert not [*tmp_path.glob("r/graphs/*")]
@@ -287,7 +312,7 @@ def test_two_runs_side_by_side(tmp_path):
         row[name] = ["other"]
     found = json.loads(run("--score", pecan, write_lines(patience, rows), "--json").stdout)
     assert found[str(patience)]["n"] == 2
-    assert {'- "patience": 1,', '+ "patience": 2,'} <= {" ".join(line.split()) for line in found["setup"]}
+    assert {'-"patience": 1,', '+"patience": 2,'} <= {*found["setup"]}
     assert "nodes" not in run("--score", pecan, write_lines(tmp_path / "c.jsonl", rows[:5])).stdout
     del rows[5]["cut"]
     assert "key 'cut' is missing" in run("--score", pecan, write_lines(tmp_path / "c.jsonl", rows[5:]), code=2).stderr
