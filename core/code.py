@@ -48,7 +48,7 @@ def identity_of(**parts) -> dict:
                          "classes that define `fingerprint`"):
                 names[name] = named(part, sources)
     except InputError as error:
-        remark(f"nothing is kept on disk: {error}")
+        remark(f"no graph is kept, and answers cannot be continued: {error}")
         return {"code": None}
     return {"code": hash_of(sorted(sources.items()))} | names
 

@@ -246,7 +246,7 @@ def test_what_nothing_can_name_keeps_nothing_and_says_so(go, tmp_path, row):
     """A tensor, a lambda, a wrapper with the name of what it wraps, a model that may hold more than its fingerprint, a
     model whose weights come from no file."""
     done = go(row, "r")
-    assert "nothing is kept on disk" in done.stderr and done.numbers
+    assert "no graph is kept" in done.stderr and done.numbers
     assert not [*tmp_path.glob("r/graphs/*")]
     assert "is of another setup" in go(row, "r", code=2).stderr
 
