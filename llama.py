@@ -192,7 +192,7 @@ class Cache:
         return part
 
     def keep_rows(self, rows: list[int]):
-        """Keep only these rows of the batch."""
+        """Keep only these rows of the batch, in this order."""
         for layer in range(len(self.keys)):                     # layer by layer, so that one copy is alive at a time
             self.keys[layer] = self.keys[layer][rows]
             self.values[layer] = self.values[layer][rows]
@@ -281,7 +281,7 @@ class Llama:
         return f"{self.files} {str(self.dtype).removeprefix('torch.')}"
 
     def zeros(self, *shape):
-        """A tensor of this shape, of the model's dtype, on its device."""
+        """A tensor of this shape, of the dtype and on the device of the model, for a cache (see core.lockstep)."""
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def linear(self, x, name):

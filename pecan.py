@@ -725,7 +725,8 @@ class Pecan(Method):
         return self.search(prepared, question).answer()
 
     def answer_all(self, asked):
-        """Searches run side by side (core/lockstep.py), those of one graph together, as they are asked."""
+        """Searches run side by side (core/lockstep.py), in the order in which they are asked, each on a copy of self.
+        """
         if self.searches.rows == 1:
             return super().answer_all(asked)                # a thread would only cost time
 

@@ -15,19 +15,27 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 class Row:
-    """One of the searches: its copy of the method, and what goes between its thread and the caller's."""
+    """One of the searches: what goes between its thread and the caller's."""
 
-    def __init__(self, method):
+    def __init__(self):
         self.passes = SimpleQueue()                         # from the search: the pass that it waits for
         self.results = SimpleQueue()                        # to the search: what came of it
+
+    def run(self, method, asked):
+        """The thread of the search. (Only it holds the copies, so nothing keeps the model when it has ended.)"""
         model = copy(method.model)
-        self.method = copy(method)
-        self.method.model = model
         model.forward = self.forward
         model.recorded = lambda *_: self.forward            # a step that waits for others cannot be recorded
         # The search's cache needs no memory, because a row of the shared one holds its keys and values.
         empty = [model.zeros(0)] * 2 * model.config.layers
         model.zeros = lambda *_: empty.pop()                # for one cache: a search with another needs --batch 1
+
+        method = copy(method)
+        method.model = model
+        try:
+            return method.answer(*asked)
+        finally:
+            self.passes.put([None])                         # of no kind: it has ended
 
     def forward(self, tokens, positions, cache, attended, ends):
         """The forward pass of the copy: wait until it has run beside others."""
@@ -37,30 +45,24 @@ class Row:
                          ends])
         return self.results.get()                           # None, which cannot be unpacked, ends the thread
 
-    def run(self, asked):
-        try:
-            return self.method.answer(*asked)
-        finally:
-            self.passes.put([None])                         # of no kind: it has ended
-
     def go_on(self):
         """Wait while the search runs, for the pass that it wants next."""
         self.kind, *self.wanted = self.passes.get()
 
 
 def side_by_side(method, cache, asked) -> list:
-    """What method.answer(*each) returns for each that is asked. An error of a pass or of a search is raised.
+    """What a copy of the method answers to each, method.answer(*each). An error of a pass or of a search is raised.
 
     The cache is empty and has a row for each.
     """
-    rows = [Row(method) for _ in asked]                     # always in the order of the cache
+    rows = [Row() for _ in asked]                           # always in the order of the cache
 
     # Trap: a new thread would take all cores, and so round otherwise.
     with ThreadPoolExecutor(len(rows), "search", torch.set_num_threads, [torch.get_num_threads()]) as pool:
         try:
             found = []
             for row, each in zip(rows, asked):
-                found.append(pool.submit(row.run, each))
+                found.append(pool.submit(row.run, method, each))
                 row.go_on()
 
             # A pass runs the first rows of the cache. So those of its kind come first, and rows that have ended leave.

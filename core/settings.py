@@ -57,7 +57,7 @@ class Settings:
 
     # not part of the method: what runs at all; memory and the last bits of rounding
     instructions: bool = True     # the model follows instructions; False: methods that ask in words are not run
-    batch: int | None = None      # rows that run together (None: core.together.batch_rows)
+    batch: int | None = None      # rows that run together (None: core.together.batch_rows and search_rows)
 
     def __post_init__(self):
         check_values(vars(self), RULES)

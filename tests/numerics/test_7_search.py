@@ -244,6 +244,18 @@ def test_a_search_that_fails_and_memory_for_eight_rows(tiny, graph, question, se
                 alone.text, alone.nodes, alone.end, alone.flops)
 
 
+def test_no_search_keeps_the_model(tiny, begin):
+    """Another may need the memory. (Cycles are only collected later.)"""
+    model = copy(tiny)
+    model.weights = type("Weights", (dict,), {})(tiny.weights)
+    kept = weakref.ref(model.weights)
+    gc.disable()
+    beside(model, 380, [lambda row: begin(row).answer()] * 2)
+    del model
+    assert kept() is None
+    gc.enable()
+
+
 def test_a_search_with_a_second_cache_runs_alone(tiny, begin):
     """Side by side its passes would go into the row of its first."""
     def search(model):

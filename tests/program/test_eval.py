@@ -245,3 +245,15 @@ def test_a_killed_run_goes_on(written, processes, three, undisturbed, tmp_path):
     assert again.returncode == 0 and again.stdout.count("Results: ") == 1, again.stderr
     assert answers(tmp_path / "r") == answers(undisturbed[0]) and graphs(tmp_path / "r") == graphs(undisturbed[0])
     assert len([*tmp_path.glob("r/embedded/pecan*.jsonl")]) == processes
+
+
+@pytest.mark.slow
+def test_a_killed_wave_of_searches_is_searched_again(three, undisturbed, tmp_path):
+    """With the same words, nodes and costs; other searches stand beside, so the rest may differ by rounding."""
+    arguments = "--device", "cpu", "--method", "pecan", "--dataset", three, "--output", tmp_path / "r"
+    assert launch(1, "tests/program/killed.py", ".jsonl", *arguments).returncode not in (0, 2)
+    assert "pecan.jsonl" in [path.name for path in tmp_path.rglob("*.jsonl")]
+    assert "PECAN: 2 of 12 answers" in launch(1, "eval.py", *arguments).stderr
+    one, other = ([[row[name] for name in ("id", "document", "prediction", "nodes", "end", "flops", "tokens")]
+                   for row in answers(folder)["pecan"]] for folder in (tmp_path / "r", undisturbed[0]))
+    assert sorted(one) == sorted(other)
