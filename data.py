@@ -78,6 +78,7 @@ class Method(Protocol):
 
     def identity(self, document: Document) -> dict | None:
         """What a document's prepared graph depends on (core.code.identity_of); None if nothing is kept."""
+        return None
 
     def file_name(self, document: Document) -> str | None:
         """The name, without an ending, under which the prepared graph is kept on disk; None if nothing is kept."""
