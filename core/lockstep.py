@@ -23,16 +23,16 @@ class Row:
 
     def run(self, method, asked):
         """The thread of the search. (Only it holds the copies, so nothing keeps the model when it has ended.)"""
-        model = copy(method.model)
-        model.forward = self.forward
-        model.recorded = lambda *_: self.forward            # a step that waits for others cannot be recorded
-        # The search's cache needs no memory, because a row of the shared one holds its keys and values.
-        empty = [model.zeros(0)] * 2 * model.config.layers
-        model.zeros = lambda *_: empty.pop()                # for one cache: a search with another needs --batch 1
-
-        method = copy(method)
-        method.model = model
         try:
+            model = copy(method.model)
+            model.forward = self.forward
+            model.recorded = lambda *_: self.forward        # a step that waits for others cannot be recorded
+            # The search's cache needs no memory, because a row of the shared one holds its keys and values.
+            empty = [model.zeros(0)] * 2 * model.config.layers
+            model.zeros = lambda *_: empty.pop()            # for one cache: a search with another needs --batch 1
+
+            method = copy(method)
+            method.model = model
             return method.answer(*asked)
         finally:
             self.passes.put([None])                         # of no kind: it has ended
@@ -55,7 +55,7 @@ def side_by_side(method, cache, asked) -> list:
 
     The cache is empty and has a row for each.
     """
-    rows = [Row() for _ in asked]                           # always in the order of the cache
+    rows = [Row() for _ in asked]                           # in the order of the cache
 
     # Trap: a new thread would take all cores, and so round otherwise.
     with ThreadPoolExecutor(len(rows), "search", torch.set_num_threads, [torch.get_num_threads()]) as pool:
