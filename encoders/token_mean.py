@@ -26,16 +26,13 @@ class TokenMean:
     `flops` counts the product with the whitening matrix.
     """
 
-    fingerprint = ""              # made below; for core.code, which asks each class with an __init__ to define it
-
     def __init__(self, model: Llama, unit: bool = True):
+        self.model = model
         self.table = model.weights["model.embed_tokens.weight"]                            # [V, D]
         self.weights = torch.ones(len(self.table), device=self.table.device)               # of each token in a mean [V]
-        self.tokenizer = model.tokenizer
         self.mean = self.table.mean(0, dtype=torch.float32)
         self.unit = unit
         self.flops = 0
-        self.fingerprint = f"whitened mean {unit} {model.fingerprint}"
 
         # SIF (Arora, Liang and Ma 2017): a / (a + p), where p is a token's share of all tokens.
         path = model.folder and model.folder / COUNTS
@@ -43,6 +40,10 @@ class TokenMean:
             with reading(path, f"counts must be {len(self.table)} numbers"):
                 counts = torch.tensor(read_json(path)["counts"], dtype=torch.float64).view(len(self.table))
             self.weights = (RARE / (RARE + counts / counts.sum())).to(self.weights)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"whitened mean {self.unit} {self.model.fingerprint}"
 
     @cached_property
     def whitening(self) -> torch.Tensor:
@@ -65,7 +66,7 @@ class TokenMean:
         """Vectors [n, D'] float32; if `unit`, of length 1, and their dot product (sbert.similarities) is c."""
         means = []
         for text in sentences:
-            ids = self.tokenizer.encode(text)
+            ids = self.model.tokenizer.encode(text)
             weights = self.weights[ids]                     # [T]
             means.append(weights @ (self.table[ids].float() - self.mean) / weights.sum())
 

@@ -215,7 +215,7 @@ def test_raptors_tree(tiny, settings, encoder, document, tmp_path, monkeypatch, 
     assert script.heard == list(map(raptor.PROMPT.format, sources)) and not script.replies
     assert nodes[-1].text == split(tiny.tokenizer, sources[-1], 8)[0]
     assert [j for node in nodes for j in node.children] == list(range(len(nodes) - layers[-1]))
-    encoder.fingerprint = "other"
+    encoder.unit = "other"
     with pytest.raises(InputError, match="whitened mean"):
         method.prepare(document, tmp_path / "tree.json")
 

@@ -175,7 +175,7 @@ def test_vectors_are_kept_with_the_graph(tiny, tmp_path):
     for folder, name, texts, computed in table(VECTORS):
         texts = texts.split(", ")
         encoder = TokenMean(tiny)
-        encoder.fingerprint = name
+        encoder.unit = name                                    # two encoders with equal vectors
         vectors, flops = node_vectors(tmp_path / folder / "g.json", encoder, texts)
         assert torch.equal(vectors, TokenMean(tiny).encode(texts)) and flops == 2 * len(texts) * vectors.shape[1] ** 2
         assert str(encoder.flops > 0) == computed
