@@ -471,12 +471,11 @@ class Search:
     read after each; `answer` does all the rest. To search along other edges, set E. A variant of the method is a
     subclass with another `over`, `relevance`, `scores`, `choose` or `stop`.
     """
-    over = staticmethod(mean_over_heads)          # which layers and heads make the attention to the query; one for all
+    over = staticmethod(mean_over_heads)          # which layers and heads make the attention to the query
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
         self.model = copy(model)                                          # which counts what this search costs
-        self.model.flops = 0
-        self.model.tokens = 0
+        self.model.flops = self.model.tokens = 0
         self.tokenizer = model.tokenizer
         self.graph = graph
         self.question = question
@@ -698,7 +697,7 @@ class Pecan(Method):
         """What a graph depends on: stage 1. A subclass may have changed how it is run, so all of it counts."""
         return {"document": document.hash} | identity_of(
             model=self.builder, settings=self.construction.construction_settings(), build=self.build,
-            summarise=self.summarise, made_by=together if type(self) is Pecan else [type(self), vars(self)])
+            summarise=self.summarise, made_by=[type(self), type(self) is Pecan or vars(self)])
 
     def construct(self, document: Document) -> Generator:
         """Stage 1; its result is what the file of a graph holds. It sees no questions, because all share the graph."""
@@ -725,8 +724,7 @@ class Pecan(Method):
         return self.search(prepared, question).answer()
 
     def answer_all(self, asked):
-        """Searches run side by side (core/lockstep.py), in the order in which they are asked, each on a copy of self.
-        """
+        """Searches run side by side, as they are asked, each on a copy of this method (core/lockstep.py)."""
         if self.searches.rows == 1:
             return super().answer_all(asked)                # a thread would only cost time
 

@@ -92,7 +92,6 @@ class Talk:
     """
     fingerprint = ""              # for core.code: no result depends on what was asked before
 
-
     def __init__(self, agent: "Agent"):
         self.agent = agent
         self.trace = []                                     # the text of each reply, as {"text": ..}
@@ -173,7 +172,7 @@ class Agent(Baseline):
         return [replies[call] for call in calls]
 
     def identity(self, document):
-        """What is built depends on the class and all that it holds, but for `only_read`; of a document on its text.
+        """What is built depends on the class, on all that it holds but `only_read`, and on the document's text.
 
         A subclass that builds by something else, too, such as its questions, says so here.
         """

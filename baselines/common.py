@@ -141,7 +141,7 @@ class Baseline(Method):
 
     def flops(self) -> int:
         """FLOPs spent so far."""
-        models = {part for part in vars(self).values() if hasattr(part, "flops") and hasattr(part, "fingerprint")}
+        models = {part for part in vars(self).values() if hasattr(part, "flops") and hasattr(type(part), "fingerprint")}
         return sum(model.flops for model in models)
 
     # --- the reader

@@ -36,7 +36,7 @@ def commit() -> str | None:
 
 
 def identity_of(**parts) -> dict:
-    """A name for each part, other for one that does something else, and `code`, a hash of all the code that they need.
+    """A name for each part, which differs if the part does something else, and `code`, a hash of all their code.
 
     If nothing can name a part, `code` is None and a line on stderr says so: then nothing may be kept on disk.
     """
@@ -94,14 +94,19 @@ def follow(module: str, sources: dict[str, str]):
 def source(module: str) -> tuple[str, list[str]]:
     """The source of a module of the project without its comments, and what it imports, also in functions.
 
-    Nothing of a module that is Python's own or installed, or of a name that is none of a module.
+    Empty for what is Python's own or installed, and for names that are not modules.
     """
+    package = find_spec(module.partition(".")[0])           # first, because to look into a package imports it
+    file = str(package and package.origin)
+    if file.startswith(get_path("stdlib")) or re.search("(site|dist)-packages|^(built-in|frozen)$", file):
+        return "", []
     spec = None
     with contextlib.suppress(ModuleNotFoundError):
         spec = find_spec(module)
-    file = spec and spec.origin or "built-in"
-    if file.startswith(get_path("stdlib")) or re.search("(site|dist)-packages|^(built-in|frozen)$", file):
+    if not (spec and spec.origin):
         return "", []
+
+    file = spec.origin
     if Path(file).stat().st_mtime > BEGUN:
         raise InputError(f"{file} has changed since the program began; begin again")
 

@@ -5,8 +5,8 @@
     GRAPH.json.ENCODER.vectors      the vectors of its nodes; ENCODER is a hash of the encoder and its code
 
 Each file, or its name, says what it is of and by which code it was made. Each holds a hash of itself, so a file that
-was damaged or changed is noticed before a wrong number comes out of it. A last line that a kill has torn is dropped
-(`read_rows`). Files hold plain values; pecan.Graph gives them their meaning.
+was damaged or changed is noticed before it is used. (`eval.py --score` takes predictions as they are.) A last line that
+a kill has torn is dropped (`read_rows`). Files hold plain values; pecan.Graph gives them their meaning.
 """
 import contextlib
 import hashlib
@@ -75,15 +75,15 @@ def read_kept(path: str | Path, of: dict | None = None) -> dict:
 
 
 def check_same(path: str | Path, kept: dict, of: dict):
-    """Raise InputError unless what is kept at a path is `of` this, and somebody knows this code."""
+    """Raise InputError if what is kept at a path is of something else, or of code that nothing can name."""
     kept = {name: kept.get(name) for name in of}
     if hash_of(kept) != hash_of(of) or not of["code"]:
-        lines = " ".join(differences(kept, of)) or "nobody knows which"
+        lines = " ".join(differences(kept, of)) or "nothing can name its code"
         raise InputError(f"{path}: is of another setup ({lines:.300})")
 
 
 def differences(before: dict, after: dict) -> list[str]:
-    """The lines by which two objects differ as JSON, each once and without brackets: "-" is before the first's."""
+    """The lines by which two objects differ as JSON, each once, without brackets; those of the first begin with "-"."""
     texts = [json.dumps(each, indent=0).splitlines() for each in (before, after)]
     return [*dict.fromkeys(line for line in unified_diff(*texts, n=0) if re.match(r'[+-](?!.*"seal").*\w', line))]
 

@@ -24,25 +24,24 @@ class Row:
     def run(self, method, asked):
         """The thread of the search. (Only it holds the copies, so nothing keeps the model when it has ended.)"""
         try:
-            model = copy(method.model)
+            method = copy(method)
+            method.model = model = copy(method.model)
             model.forward = self.forward
             model.recorded = lambda *_: self.forward        # a step that waits for others cannot be recorded
             # The search's cache needs no memory, because a row of the shared one holds its keys and values.
             empty = [model.zeros(0)] * 2 * model.config.layers
             model.zeros = lambda *_: empty.pop()            # for one cache: a search with another needs --batch 1
-
-            method = copy(method)
-            method.model = model
             return method.answer(*asked)
         finally:
             self.passes.put([None])                         # of no kind: it has ended
 
     def forward(self, tokens, positions, cache, attended, ends):
         """The forward pass of the copy: wait until it has run beside others."""
-        # Kinds run in this order: nodes, other text, a token of a reply. Long passes run before short ones, because the
-        # padding of these would cost more than a pass. (The paper's chunks have 300 tokens, its points about 60.)
-        self.passes.put([(not attended, ends is None, tokens.numel() < 256), tokens[0], positions[0], cache, attended,
-                         ends])
+        # Kinds run in this order: nodes, by what makes their attention; other text; a token of a reply. Long ones run
+        # before short ones, whose padding would cost more than a pass. (The paper's chunks have 300 tokens, its points
+        # about 60.)
+        self.passes.put([(attended and -id(cache.over), ends is None, tokens.numel() < 256), tokens[0], positions[0],
+                         cache, attended, ends])
         return self.results.get()                           # None, which cannot be unpacked, ends the thread
 
     def go_on(self):
@@ -79,7 +78,7 @@ def side_by_side(method, cache, asked) -> list:
 
 
 def share_pass(model, cache, rows):
-    """Run the passes that these rows wait for, as one. They are the first of the cache, because the rest must not run.
+    """Run the passes that these rows wait for, as one. They are the first rows of the cache; the others do not run.
     Then each search goes on, until it waits for its next pass or has ended.
     """
     tokens, positions, caches, attended, ends = zip(*(row.wanted for row in rows))

@@ -143,11 +143,11 @@ def bytes_of_pass(config: Config, width: int, batch: int, length: int, slots: in
     """Bytes that a pass over a batch of rows, each with `length` tokens, needs besides the weights; a number takes
     `width` bytes.
 
-    All searches run together, and some of the groups. The pass holds a cache of `slots` slots, x and h, the queries
-    with their keys, the output of attention, and RoPE's tables. Its peak is in a layer's SwiGLU, which adds three
-    tensors of the hidden width. If attention weights for `keys` keys are computed, the peak is there: one tensor of the
-    hidden width (a gate), two float32 copies of a block's weights; in 16 bits also a third copy of them, and the keys
-    in float32.
+    Searches run together, but only as many groups as llama.rows_together says. The pass holds a cache of `slots` slots,
+    x and h, the queries with their keys, the output of attention, and RoPE's tables. Its peak is in a layer's SwiGLU,
+    which adds three tensors of the hidden width. If attention weights for `keys` keys are computed, the peak is there:
+    one tensor of the hidden width (a gate), two float32 copies of a block's weights; in 16 bits also a third copy of
+    them, and the keys in float32.
     """
     cached = 2 * config.layers * config.kv_heads * config.head_width                       # numbers in a slot
     computed = 2 * config.width + (2 * config.heads + config.kv_heads + 2) * config.head_width

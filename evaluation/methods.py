@@ -83,10 +83,10 @@ SYSTEMS = (
 )
 VARIANTS = (
     Row("late-edges", "edges of late layers", summarise=partial(summarise, over=variants.late_layers)),
-    Row("siblings", "edges between siblings", build=partial(variants.with_siblings, weight=0.1)),
+    Row("siblings", "edges to the next sibling", build=partial(variants.with_siblings, weight=0.1)),
     Row("softmax-r", "r by softmax", search=variants.SoftmaxR),
     Row("two-nodes", "two nodes a check", search=variants.TwoNodes),
-    Row("falling", "ends when p_yes falls", search=variants.Falling),
+    Row("budget", "at most 600 tokens", search=variants.Budget),
 )
 # Your own variants, baselines and controls, which --method chooses. With top_k="X" a row takes --top.
 OWN = ()

@@ -1,6 +1,6 @@
 """Five variants of PECAN, one for each place of pecan.py that is made to be changed; methods.VARIANTS has their rows.
 
-    python eval.py --method pecan,late-edges,siblings,softmax-r,two-nodes,falling
+    python eval.py --method pecan,late-edges,siblings,softmax-r,two-nodes,budget
 
 Stage 1 is a function like pecan.build, and one like pecan.summarise with another `over` or `edges`. Stage 2 is a class
 like pecan.Search. functools.partial gives arguments. A variant of stage 2 alone takes PECAN's graphs.
@@ -15,11 +15,10 @@ def late_layers(A, layer: int, layers: int):
 
 
 def with_siblings(model, document, settings, weight: float):
-    """`build`: edges of this weight, both ways, between neighbours that are below the same information point."""
+    """`build`: an edge of this weight from each node to the next that is below the same information point."""
     graph = yield from build(model, document, settings)
     below = {(i, j) for i, j, _ in graph.edges}
-    pairs = sorted({(j, j + 1) for i, j in below if (i, j + 1) in below})
-    graph.edges += [(*pair, weight) for i, j in pairs for pair in ((i, j), (j, i))]
+    graph.edges += [(j, j + 1, weight) for j in sorted({j for i, j in below if (i, j + 1) in below})]
     return graph
 
 
@@ -41,12 +40,9 @@ class TwoNodes(Search):
         return best[:2]
 
 
-class Falling(Search):
-    """Ends, too, when p_yes has fallen twice in a row."""
+class Budget(Search):
+    """Ends, too, when it has read so many tokens."""
+    most = 600
 
     def stop(self, hidden):
-        end = super().stop(hidden)
-        p = [step.p_yes for step in self.trace if step.p_yes is not None][-3:]
-        if not end and len(p) == 3 and p[0] > p[1] > p[2]:
-            return "p_yes has fallen twice in a row"
-        return end
+        return super().stop(hidden) or ("its tokens are spent" if self.model.tokens >= self.most else None)

@@ -269,7 +269,8 @@ def test_a_search_with_a_second_cache_runs_alone(tiny, begin):
 
 
 def test_over_says_which_layers_make_r(tiny, tiny_hf, graph, question, settings, begin):
-    """With one layer alone, r follows from Hugging Face's, for one search and for two side by side."""
+    """With one layer alone, r follows from Hugging Face's, for one search and for two side by side that look at
+    different layers."""
     class OneLayer(Search):
         def __init__(self, model, layer):
             self.layer = layer
@@ -279,8 +280,9 @@ def test_over_says_which_layers_make_r(tiny, tiny_hf, graph, question, settings,
             return A.mean((1, 2)) * layers * (layer == self.layer)
 
     last = tiny.config.layers - 1
-    both = beside(tiny, settings.window, [lambda model: OneLayer(model, last).answer()] * 2)
-    for layer, found in ((0, OneLayer(tiny, 0).answer()), (last, OneLayer(tiny, last).answer()), (last, both[1])):
+    both = beside(tiny, settings.window, [lambda model: OneLayer(model, 0).answer(),
+                                          lambda model: OneLayer(model, last).answer()])
+    for layer, found in ((last, OneLayer(tiny, last).answer()), (0, both[0]), (last, both[1])):
         ids, spans = ids_and_spans(nodes_prompt(tiny.tokenizer, graph, question, found.nodes))
         a = one_pass(tiny_hf, ids).attentions[layer][0].double().mean(0)[:, spans["q"]].mean(1)
         wanted = torch.stack([step.position * a[spans[step.node]].mean() for step in found.trace])

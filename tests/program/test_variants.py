@@ -297,14 +297,14 @@ def test_a_variant_is_planned_as_pecan_is(tmp_path):
 def test_two_runs_side_by_side(tmp_path):
     """Only the questions that both have count: the same id, words, document and gold answers. The difference is that of
     a table with both; settings and arguments that differ are named."""
-    run("--limit", 2, "--method", "pecan,falling", "--output", tmp_path / "a")
+    run("--limit", 2, "--method", "pecan,budget", "--output", tmp_path / "a")
     run("--limit", 1, "--method", "pecan", "--patience", 2, "--output", tmp_path / "b")
-    table = json.loads((tmp_path / "a" / "results-pecan,falling-limit-2.json").read_text())["data"]["embedded"]["runs"]
-    pecan, falling, patience = (tmp_path / folder / "embedded" / f"{name}.jsonl" for folder, name in
-                                (("a", "pecan"), ("a", "falling"), ("b", "pecan")))
-    found = json.loads(run("--score", pecan, falling, "--json").stdout)
+    table = json.loads((tmp_path / "a" / "results-pecan,budget-limit-2.json").read_text())["data"]["embedded"]["runs"]
+    pecan, budget, patience = (tmp_path / folder / "embedded" / f"{name}.jsonl" for folder, name in
+                                (("a", "pecan"), ("a", "budget"), ("b", "pecan")))
+    found = json.loads(run("--score", pecan, budget, "--json").stdout)
     for name in ("n", "f1", "nodes", "flops", "difference"):
-        assert found[str(falling)][name] == table["falling"][name]
+        assert found[str(budget)][name] == table["budget"][name]
     assert {line.split('"')[1] for line in found["setup"] if '":' in line} == {"code", "make_search"}
 
     rows = [*read_rows(patience)]
