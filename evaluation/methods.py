@@ -86,7 +86,7 @@ VARIANTS = (
     Row("siblings", "edges to the next sibling", build=partial(variants.with_siblings, weight=0.1)),
     Row("softmax-r", "r by softmax", search=variants.SoftmaxR),
     Row("two-nodes", "two nodes a check", search=variants.TwoNodes),
-    Row("budget", "at most 600 tokens", search=variants.Budget),
+    Row("budget", "ends after 250 tokens", search=variants.Budget),
 )
 # Your own variants, baselines and controls, which --method chooses. With top_k="X" a row takes --top.
 OWN = ()

@@ -42,7 +42,7 @@ class TwoNodes(Search):
 
 class Budget(Search):
     """Ends, too, when it has read so many tokens."""
-    most = 600
+    most = 250
 
     def stop(self, hidden):
         return super().stop(hidden) or ("its tokens are spent" if self.model.tokens >= self.most else None)
