@@ -73,11 +73,11 @@ class Method(Protocol):
     settings: Settings
 
     def setup(self) -> dict:
-        """What all answers depend on: the class, all that it holds, and the code of both."""
+        """All answers depend on this: the class, all that it holds, and the code of both."""
         return identity_of(method=type(self), parts=vars(self))
 
     def identity(self, document: Document) -> dict | None:
-        """What a document's prepared graph depends on (core.code.identity_of); None if nothing is kept."""
+        """A document's prepared graph depends on this (core.code.identity_of); None if nothing is kept."""
         return None
 
     def file_name(self, document: Document) -> str | None:

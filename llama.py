@@ -104,7 +104,8 @@ def attention(q, k, v, mask=None):
     key/value head lie along the axis G, so keys are never repeated.
     """
     # Trap: in 16 bits a score near 300 is rounded to a multiple of 2, before the softmax makes it a factor of e^2.
-    q, k = at_least_float32(q), at_least_float32(k)
+    q = at_least_float32(q)
+    k = at_least_float32(k)
     scores = torch.einsum("bhgtk,bhpk->bhgtp", q, k) * q.shape[-1] ** -0.5          # h: key/value heads
     if mask is not None:
         scores = torch.where(mask[:, None, None], scores, float("-inf"))
@@ -228,7 +229,10 @@ def flops_of(config: Config, tokens: int, keys: int, logits: int = 0) -> int:
     P = keys), as if nothing were masked. The last layer counts for all tokens, though a prompt's need only its keys and
     values (see `forward`). Averages over nodes do not count.
     """
-    D, H, KV, K = config.width, config.heads, config.kv_heads, config.head_width
+    D = config.width
+    H = config.heads
+    KV = config.kv_heads
+    K = config.head_width
     layer_parameters = (2 * H + 2 * KV) * K * D + 3 * D * config.intermediate
     scores_and_values = 4 * config.layers * H * K * tokens * keys
     return 2 * config.layers * layer_parameters * tokens + scores_and_values + 2 * config.vocab * D * logits
@@ -370,7 +374,8 @@ class Llama:
         """
         matrix = self.weights["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"]
         if tokens is not None:
-            hidden, matrix = at_least_float32(hidden), at_least_float32(matrix[tokens])
+            hidden = at_least_float32(hidden)
+            matrix = at_least_float32(matrix[tokens])
         logits = F.linear(hidden, matrix)
         self.flops += 2 * hidden.numel() * self.config.vocab
         if not logits.isfinite().all():

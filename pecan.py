@@ -138,7 +138,7 @@ class InformationPoint(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What the model made of a group of nodes."""
+    """The points that the model made of a group of nodes."""
     points: list[InformationPoint]
     flops: int                    # of the prompt and the reply
 
@@ -475,7 +475,8 @@ class Search:
 
     def __init__(self, model: Llama, graph: Graph, question: str, c: torch.Tensor, settings: Settings):
         self.model = copy(model)                                          # which counts what this search costs
-        self.model.flops = self.model.tokens = 0
+        self.model.flops = 0
+        self.model.tokens = 0
         self.tokenizer = model.tokenizer
         self.graph = graph
         self.question = question
@@ -694,7 +695,7 @@ class Pecan(Method):
         return cls(llama, load_encoder(encoder, llama), settings)
 
     def identity(self, document):
-        """What a graph depends on: stage 1. A subclass may have changed how it is run, so all of it counts."""
+        """A graph depends on stage 1. A subclass may have changed how that is run, so all that it holds counts."""
         return {"document": document.hash} | identity_of(
             model=self.builder, settings=self.construction.construction_settings(), build=self.build,
             summarise=self.summarise, made_by=[type(self), type(self) is Pecan or vars(self)])
@@ -729,8 +730,8 @@ class Pecan(Method):
             return super().answer_all(asked)                # a thread would only cost time
 
         def beside(numbers):
-            cache = Cache(self.model, len(numbers), self.settings.window)
-            return side_by_side(self, cache, [asked[n] for n in numbers])
+            return side_by_side(self, Cache(self.model, len(numbers), self.settings.window),
+                                [asked[n] for n in numbers])
 
         # All searches count as equally long, because each takes a row of a whole window.
         return self.searches.run(range(len(asked)), lambda n: 1, beside)

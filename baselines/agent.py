@@ -97,7 +97,7 @@ class Talk:
         self.trace = []                                     # the text of each reply, as {"text": ..}
         # Replies that were asked for; those without any wanted field; what others had and was not used; cut replies.
         self.counts = dict.fromkeys(("calls", "refused", "dropped", "cut"), 0)
-        self.cost = 0                                       # FLOPs of the replies
+        self.cost = 0                  # FLOPs of the replies; not `flops`, because Baseline.flops would add them again
 
     def say(self, texts: list[str], limit: int) -> Generator:
         """The reply, of up to `limit` tokens, to each text as a user's turn; InputError if the window has no room."""
@@ -172,7 +172,7 @@ class Agent(Baseline):
         return [replies[call] for call in calls]
 
     def identity(self, document):
-        """What is built depends on the class, on all that it holds but `only_read`, and on the document's text.
+        """A construction depends on the class, on all that it holds but `only_read`, and on the document's text.
 
         A subclass that builds by something else, too, such as its questions, says so here.
         """
@@ -181,7 +181,7 @@ class Agent(Baseline):
             method=type(self), parts={name: part for name, part in parts.items() if name not in self.only_read})
 
     def construct(self, document: Document) -> Generator:
-        """What is built of a document, as its file holds it."""
+        """Build something of a document, in the form of its file."""
         talk = Talk(self)
         built = yield from self.build(document, talk)
         return built | {"counts": talk.counts, "flops": talk.cost}

@@ -43,7 +43,7 @@ def highest(scores, most: int, among: Iterable[int] | None = None) -> list[int]:
 
 
 class Reply(NamedTuple):
-    """What the model wrote after a prompt."""
+    """The model's words after a prompt, and their cost."""
     text: str
     flops: int
     tokens: int                   # of the prompt and the reply
@@ -62,7 +62,7 @@ def replies_to(model: Llama, prompts: list[list[Segment]], limit: int) -> list[R
 
 
 class Reading(NamedTuple):
-    """What the reader gets of a document for a question."""
+    """The part of a document that the reader gets for a question."""
     prompt: list[Segment]         # the conversation of Table A2 up to the answer
     nodes: list[int] = ()         # see data.Answer
     cut: bool = False
@@ -86,7 +86,7 @@ class Baseline(Method):
         return [attempt(self.ready_with_cost, document) for document in documents]
 
     def ready_with_cost(self, content) -> Prepared:
-        """What `ready` gives, and what it cost."""
+        """The result of `ready`, with its cost."""
         before = self.flops()
         prepared = self.ready(content)
         prepared.flops = self.flops() - before
@@ -140,7 +140,7 @@ class Baseline(Method):
             yield n, answer
 
     def flops(self) -> int:
-        """FLOPs spent so far."""
+        """FLOPs spent so far by the model, encoders and other models; only they have both attributes."""
         models = {part for part in vars(self).values() if hasattr(part, "flops") and hasattr(type(part), "fingerprint")}
         return sum(model.flops for model in models)
 

@@ -42,7 +42,8 @@ Action: -1 or -2"""
 MEMORY = "What you have read on the way: {}\n"
 SEGMENT_TOKENS = 1000
 CHILDREN = 8                                   # of a parent, at most
-BACK, ENOUGH = "-1", "-2"                      # actions at a segment
+BACK = "-1"                                    # actions at a segment
+ENOUGH = "-2"
 
 
 def even_groups(nodes: range) -> list[list[int]]:

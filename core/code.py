@@ -1,4 +1,4 @@
-"""What a graph or an answer depends on, so that none is taken that other code or other arguments have made.
+"""The code and the arguments that made a graph or an answer, so that none made by others is taken.
 
 A function or class counts by its file, with all files of the project that this imports. Comments do not count, nor do
 other files; an installed package counts by its name.
@@ -83,7 +83,7 @@ def named(value, sources: dict[str, str]):
 
 
 def follow(module: str, sources: dict[str, str]):
-    """Put the source of a module into `sources`, with those of its package and of all modules that it imports."""
+    """Put the source of a module into `sources`, and of its package and all modules that it imports."""
     if module and module not in sources:
         sources[module], imported = source(module)
         for other in [module.rpartition(".")[0], *imported]:

@@ -83,7 +83,7 @@ def check_same(path: str | Path, kept: dict, of: dict):
 
 
 def differences(before: dict, after: dict) -> list[str]:
-    """The lines by which two objects differ as JSON, each once, without brackets; those of the first begin with "-"."""
+    """The lines by which two objects differ as JSON, each once, without brackets; "-" begins a line of the first."""
     texts = [json.dumps(each, indent=0).splitlines() for each in (before, after)]
     return [*dict.fromkeys(line for line in unified_diff(*texts, n=0) if re.match(r'[+-](?!.*"seal").*\w', line))]
 

@@ -1,8 +1,8 @@
 """Searches side by side: their forward passes run as rows of one cache.
 
 A search is written as if it were alone. Here each has a thread, and a copy of the method, whose model's forward pass
-waits for those of the other searches. When all of them wait, one pass of the model runs those of one kind, nodes first.
-So a search that ends waits with its answer until the others have read all their nodes, and then they answer together.
+waits for the other searches. When all of them wait, one pass of the model runs all of one kind, nodes first. So a
+search that ends waits with its answer until the others have read all their nodes, and then they answer together.
 
 Only one thread runs at a time: the thread of one search, or the caller's, which runs the passes.
 """
@@ -24,8 +24,9 @@ class Row:
     def run(self, method, asked):
         """The thread of the search. (Only it holds the copies, so nothing keeps the model when it has ended.)"""
         try:
+            model = copy(method.model)
             method = copy(method)
-            method.model = model = copy(method.model)
+            method.model = model
             model.forward = self.forward
             model.recorded = lambda *_: self.forward        # a step that waits for others cannot be recorded
             # The search's cache needs no memory, because a row of the shared one holds its keys and values.
@@ -50,7 +51,7 @@ class Row:
 
 
 def side_by_side(method, cache, asked) -> list:
-    """What a copy of the method answers to each, method.answer(*each). An error of a pass or of a search is raised.
+    """The answers method.answer(*each), each by a copy of the method. An error of a pass or of a search is raised.
 
     The cache is empty and has a row for each.
     """
@@ -64,7 +65,7 @@ def side_by_side(method, cache, asked) -> list:
                 found.append(pool.submit(row.run, method, each))
                 row.go_on()
 
-            # A pass runs the first rows of the cache. So those of its kind come first, and rows that have ended leave.
+            # A pass runs the first rows of the cache. So rows of its kind come first, and rows that have ended leave.
             while going := sorted((row for row in rows if row.kind), key=lambda row: row.kind):
                 if going != rows:
                     cache.keep_rows([*map(rows.index, going)])

@@ -75,7 +75,7 @@ class Settings:
         return self.answer_settings()
 
     def again(self, question: str) -> str:
-        """What the second turn repeats: the question or nothing."""
+        """The second turn repeats the question or nothing."""
         return question if self.question_again else ""
 
     def answer_settings(self) -> dict:

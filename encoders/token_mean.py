@@ -43,6 +43,7 @@ class TokenMean:
 
     @property
     def fingerprint(self) -> str:
+        """All that its vectors depend on, for core.code."""
         return f"whitened mean {self.unit} {self.model.fingerprint}"
 
     @cached_property

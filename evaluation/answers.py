@@ -73,7 +73,7 @@ class Answers:
 
 
 def about(document: Document, question: Question) -> dict:
-    """What an answer's row says about its question."""
+    """The fields of an answer's row that say which question it answers."""
     return {"id": question.id, "document": document.id, "hash": document.hash, "question": question.text,
             "answers": question.answers, **{name: question.extra.get(name) for name in OPTIONS}}
 

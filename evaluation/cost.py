@@ -37,7 +37,7 @@ PUBLISHED = (f"Computed for the mean document of Table A3. Assumed: summaries of
 
 
 def dry_run(args: argparse.Namespace, datasets: list[Dataset]) -> tuple[dict, str]:
-    """What each of the command's runs of PECAN takes, as numbers and as a table for each data set."""
+    """The cost of each of the command's runs of PECAN, as numbers and as a table for each data set."""
     costs = {}
     tables = []
     for dataset in datasets:

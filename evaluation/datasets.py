@@ -48,7 +48,7 @@ class Dataset:
             raise InputError(f"{self}: there must be a question with an answer")
 
     def __str__(self) -> str:
-        """What was read, in one line."""
+        """The data in one line."""
         left_out = ", ".join(f"{count} questions {why}" for why, count in self.report["left out"].items())
         return (f"{self.report['path']}: {self.layout}, {len(self.documents)} documents, "
                 f"{len(self.questions)} questions{left_out and f'; left out: {left_out}'}")

@@ -215,7 +215,8 @@ def read_predictions(path: str | Path) -> list[dict]:
     for file, number, row in lines:
         if "pred" in row:
             task_of(task, f"{path}:TASK")
-        row, where = {"prediction": row.get("pred")} | row, f"{file}, line {number}: "
+        row = {"prediction": row.get("pred")} | row
+        where = f"{file}, line {number}: "
         check_values(row, {"prediction": TEXT, "answers": TEXTS}, f"{where}not a prediction with its answers: ")
         if None not in map(row.get, OPTIONS):
             try:

@@ -10,7 +10,10 @@ from evaluation import paper
 from evaluation.methods import PATIENCE
 from evaluation.tables import quantity
 
-VERMILION, BLUE, BLACK, SKY = "#d55e00", "#0072b2", "#000000", "#56b4e9"
+VERMILION = "#d55e00"
+BLUE = "#0072b2"
+BLACK = "#000000"
+SKY = "#56b4e9"
 STYLE = {"font.size": 9, "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True, "errorbar.capsize": 2.5}
 
 

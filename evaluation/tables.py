@@ -97,7 +97,7 @@ def tables_of(table: str | None, results: dict) -> list[str]:
 
 
 def remarks(results: dict, question_again: bool | None) -> list[str]:
-    """What a reader of the tables has to know of some rows."""
+    """Sentences about some rows, for a reader of the tables."""
     found = []
     for name, entry in results.items():
         for run in entry["runs"].values():

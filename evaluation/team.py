@@ -16,7 +16,9 @@ class Team:
     """
 
     def __init__(self):
-        self.rank, self.size, self.local_rank = 0, 1, 0
+        self.rank = 0
+        self.size = 1
+        self.local_rank = 0
         if "TORCHELASTIC_RUN_ID" in os.environ:
             self.rank, self.size, self.local_rank = (
                 int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))

@@ -8,7 +8,8 @@ from matplotlib import pyplot
 from data import Answer
 from pecan import Graph
 
-ORANGE, GREY = "#d55e00", "#b8b4aa"
+ORANGE = "#d55e00"
+GREY = "#b8b4aa"
 ARROW = {"arrowstyle": "-|>", "color": ORANGE, "linewidth": 2, "shrinkA": 18, "shrinkB": 18}
 
 
