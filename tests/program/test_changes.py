@@ -64,15 +64,6 @@ def test_a_changed_method_gives_the_changed_numbers(program, tmp_path, change):
 
 
 @pytest.mark.slow
-def test_a_compared_method_belongs_to_its_code_too(program, tmp_path):
-    """BM25's reader has Table A2's prompts."""
-    folder = shutil.copytree(program, tmp_path / "p")
-    run(folder, "b", "--method", "bm25")
-    replaced(folder, "pecan.py", "as concisely as", "as briefly as")
-    assert "is of another setup" in run(folder, "b", "--method", "bm25", code=2).stderr
-
-
-@pytest.mark.slow
 def test_what_no_number_depends_on_refuses_nothing(program, tmp_path):
     """A comment, the heading of a section, a new file, a change of a table."""
     folder = shutil.copytree(program, tmp_path / "p")
